@@ -9,6 +9,7 @@ use ggml_sys as sys;
 use crate::entries::{Entries, Kind};
 use crate::error::Result;
 use crate::header::{Owner, TensorPtr};
+#[cfg(ggml_0_28)]
 use crate::op::Operation;
 use crate::rules::table::row_of;
 

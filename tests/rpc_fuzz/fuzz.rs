@@ -42,8 +42,8 @@ fn variable(name: &str) -> Option<u64> {
 
 /// The bytes that a client sends.
 #[derive(Default)]
-struct Stream {
-    bytes: Vec<u8>,
+pub(crate) struct Stream {
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Stream {
@@ -142,7 +142,7 @@ fn replay(rng: &mut Rng) -> Stream {
     stream
 }
 
-fn sequence(seed: u64, number: u64) -> Stream {
+pub(crate) fn sequence(seed: u64, number: u64) -> Stream {
     let mut rng = Rng::with_seed(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     match number % 20 {
         0 => noise(&mut rng),
@@ -248,7 +248,7 @@ fn uses(server: &ServerProcess) -> [u64; 3] {
 }
 
 /// Waits until the server has no client, and counts what it uses then.
-fn uses_at_rest(server: &ServerProcess, before: Option<[u64; 3]>) -> [u64; 3] {
+pub(crate) fn uses_at_rest(server: &ServerProcess, before: Option<[u64; 3]>) -> [u64; 3] {
     let start = Instant::now();
     loop {
         let now = uses(server);
@@ -293,7 +293,7 @@ fn run(make: &(dyn Fn(u64) -> Stream + Sync), runs: u64) -> Tally {
     tally
 }
 
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = variable(SEED).unwrap_or_else(|| fastrand::u64(..));
     println!("{SEED}={seed}");
     seed

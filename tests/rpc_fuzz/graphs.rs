@@ -4,9 +4,9 @@ use ggml::rpc::Server;
 use ggml::sys;
 
 use crate::client::{Client, Memory};
-use crate::draw::{MEMORY, N};
+use crate::draw::{self, MEMORY, N};
 use crate::fields::{BYTES, Does, ask, tensor};
-use crate::wire::{ADD, COMPUTE, GRAPH_COMPUTE, NUMBERED, SET_TENSOR, Tensor};
+use crate::wire::{ADD, BUFFER_CLEAR, COMPUTE, GET_TENSOR, GRAPH_COMPUTE, NUMBERED, SET_TENSOR, Tensor};
 
 /// A change of a graph, with a name, and why it is refused.
 type Change = (&'static str, fn(&mut Graph), &'static str);
@@ -181,6 +181,29 @@ fn indices_are_checked_before_they_are_used() {
         graph
     });
     over.closes("writes to memory that it reads", "the result lies over the indices");
+}
+
+/// llama.cpp's graphs have branches of which one is computed. What the others read was never written.
+#[test]
+fn nodes_that_the_client_does_not_select_are_not_computed() {
+    let server = Server::builder().threads(1).start().unwrap();
+    let mut client = Client::greeted(server.address()).unwrap();
+    let memory = client.allocate(MEMORY).unwrap();
+    let mut compute = |flags: u32, op: u32, kind: u32| {
+        client.ask(BUFFER_CLEAR, &[&memory.buffer.to_le_bytes()[..], &[7]].concat()).unwrap();
+        let mut graph = Graph::new(memory, op, 2);
+        (graph.result().flags, graph.operand(1).kind) = (flags, kind);
+        let (command, bytes) = graph.request();
+        client.ask(command, &bytes).unwrap();
+        let place = [draw::place(memory, 2, 0), BYTES.to_le_bytes().to_vec()].concat();
+        client.ask(GET_TENSOR, &place).unwrap()
+    };
+    let untouched = vec![7; BYTES as usize];
+    assert_ne!(compute(COMPUTE, ADD, sys::GGML_TYPE_F32), untouched);
+    assert_eq!(compute(0, ADD, sys::GGML_TYPE_F32), untouched);
+    assert_eq!(compute(!COMPUTE, ADD, sys::GGML_TYPE_F32), untouched);
+    // Indices out of range, and a shape that no builder would give.
+    assert_eq!(compute(0, sys::GGML_OP_GET_ROWS, sys::GGML_TYPE_I32), untouched);
 }
 
 #[test]

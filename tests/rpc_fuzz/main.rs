@@ -7,6 +7,7 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers, exact results")]
 #![allow(clippy::cast_possible_wrap, reason = "small numbers, exact results")]
 
+mod beside;
 mod cache;
 mod client;
 mod draw;

@@ -29,6 +29,9 @@ pub(crate) struct AsanArguments {
     /// The seed of their run, instead of a fixed and a random one
     #[arg(long)]
     seed: Option<u64>,
+    /// Instead, send so many sequences of requests to an RPC server under the sanitizer
+    #[arg(long, value_name = "N", conflicts_with_all = ["programs", "programs_only"])]
+    fuzz_rpc: Option<u64>,
     /// Run the programs only, not the other tests
     #[arg(long)]
     programs_only: bool,
@@ -43,6 +46,18 @@ pub(crate) fn run(arguments: &AsanArguments) -> Result<()> {
         "this needs GCC's libasan and LD_PRELOAD, on Linux with glibc, not {target}"
     );
     let library = libasan()?;
+    if let Some(n) = arguments.fuzz_rpc {
+        // What is freed is kept for a while, which the test would take for a leak.
+        let mut command = cargo(&workspace, &target, &library, "detect_leaks=0:quarantine_size_mb=16");
+        command.args(["--test", "rpc_fuzz", "server_survives_hostile_clients", "--", "--nocapture"]);
+        command.env("GGML_FUZZ_RUNS", n.to_string());
+        if let Some(seed) = arguments.seed {
+            command.env("GGML_FUZZ_SEED", seed.to_string());
+        }
+        check(&mut command)?;
+        println!("asan: {n} sequences of requests: no error");
+        return Ok(());
+    }
     if !arguments.programs_only {
         let mut command = cargo(&workspace, &target, &library, "detect_leaks=0");
         command.args(["--no-fail-fast", "--lib"]);

@@ -31,6 +31,11 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) tensor_parallel: bool,
 
+    /// Connect to the servers by TLS, with a certificate that is made for this run
+    #[cfg(feature = "rpc-tls")]
+    #[arg(long)]
+    pub(crate) tls: bool,
+
     /// Number of layers
     #[arg(long, value_name = "N", default_value = "6")]
     pub(crate) layers: NonZeroUsize,

@@ -39,7 +39,7 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
     let local = Placement::local(size.layers)?;
     let local = Cluster::new(model, local, cli.threads)?.run(steps, |_| Ok(()), |_| Ok(()))?;
 
-    let mut servers = [ServerProcess::start(cli.threads, SERVER)?, ServerProcess::start(cli.threads, SERVER)?];
+    let mut servers = start(cli)?;
     let connections = servers.iter().map(ServerProcess::connect).collect::<Result<Vec<_>>>()?;
     let devices: Vec<Device> = connections.iter().flat_map(Connection::devices).copied().collect();
     let placement = Placement::new(mode, &devices, size.layers)?;
@@ -109,6 +109,21 @@ fn demo(cli: &Cli, out: &mut impl Write) -> Result<()> {
         ensure!(diff <= TOLERANCE, "logits differ from the CPU's by up to {diff:.1e}, more than {TOLERANCE:.0e}");
     }
     Ok(())
+}
+
+/// Starts two servers.
+fn start(cli: &Cli) -> Result<[ServerProcess; 2]> {
+    #[cfg(feature = "rpc-tls")]
+    if cli.tls {
+        let both = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+        // The servers have read the files when they listen.
+        let folder = tempfile::tempdir()?;
+        servers::write_tls(folder.path(), &both.cert.pem(), &both.signing_key.serialize_pem())?;
+        let start = || ServerProcess::start_with_tls(cli.threads, SERVER, folder.path());
+        return Ok([start()?, start()?]);
+    }
+    let start = || ServerProcess::start(cli.threads, SERVER);
+    Ok([start()?, start()?])
 }
 
 /// Prints the splits of the graph.
@@ -182,6 +197,13 @@ mod tests {
         assert_eq!(splits.len(), 5, "{out}");
         assert_eq!(splits.iter().filter(|line| line.contains(".out (768 bytes)")).count(), 3, "{out}");
         assert!(out.contains("tokens/s on the CPU alone") && out.contains("in 6 requests"), "{out}");
+    }
+
+    #[cfg(feature = "rpc-tls")]
+    #[test]
+    fn cluster_by_tls_equals_the_cpu_and_survives_a_lost_server() {
+        let (out, splits) = printed("layers", &["--tls", "--layers", "2", "--steps", "2"]);
+        assert_eq!(splits.len(), 5, "{out}");
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::env;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+#[cfg(feature = "rpc-tls")]
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -15,6 +18,10 @@ const READY: &str = "listening on ";
 /// Set in a server process: its number of threads.
 const THREADS: &str = "RPC_CLUSTER_THREADS";
 
+/// Set in a server process that uses TLS: the folder of the certificate and the key.
+#[cfg(feature = "rpc-tls")]
+const TLS: &str = "RPC_CLUSTER_TLS";
+
 /// Longer than a step takes on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -25,6 +32,7 @@ pub struct ServerProcess {
     /// Kept open because the server writes a line for each client.
     _stdout: BufReader<ChildStdout>,
     address: String,
+    options: Options,
 }
 
 impl ServerProcess {
@@ -36,6 +44,21 @@ impl ServerProcess {
     pub fn start(threads: NonZeroUsize, arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.args(arguments).env(THREADS, threads.to_string());
+        Self::spawn(command, Options::new())
+    }
+
+    /// Starts one with the certificate and key that [`write_tls`] left in this folder.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and if the files can't be read.
+    #[cfg(feature = "rpc-tls")]
+    pub fn start_with_tls(threads: NonZeroUsize, arguments: &[&str], folder: &Path) -> Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(arguments).env(THREADS, threads.to_string()).env(TLS, folder);
+        Self::spawn(command, Options::new().with_tls(read_tls(folder)?))
+    }
+
+    fn spawn(mut command: Command, options: Options) -> Result<Self> {
         // The server ends when its standard input closes, however this process ends.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("can't start {command:?}"))?;
@@ -51,7 +74,8 @@ impl ServerProcess {
                 break address.trim().to_owned();
             }
         };
-        Ok(Self { child, _stdout: stdout, address })
+        let options = options.with_answer_timeout(ANSWER_LIMIT);
+        Ok(Self { child, _stdout: stdout, address, options })
     }
 
     /// The address it listens on.
@@ -64,7 +88,7 @@ impl ServerProcess {
     /// # Errors
     /// If the server is gone.
     pub fn connect(&self) -> Result<Connection> {
-        Ok(rpc::connect_with(self.address(), &Options::new().with_answer_timeout(ANSWER_LIMIT))?)
+        Ok(rpc::connect_with(self.address(), &self.options)?)
     }
 
     /// Kills the process, and waits until it is gone.
@@ -95,10 +119,48 @@ pub fn is_one() -> bool {
 /// If the server does not start.
 pub fn serve() -> Result<()> {
     let threads = env::var(THREADS).ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let server = Server::builder().threads(threads).start()?;
-    writeln!(io::stdout(), "{READY}{}", server.address())?;
+    let server = Server::builder().threads(threads);
+    #[cfg(feature = "rpc-tls")]
+    let server = server.tls(env::var_os(TLS).map(|folder| read_tls(Path::new(&folder))).transpose()?);
+    let server = server.start()?;
+    announce(server.address())?;
+    wait_for_end()
+}
+
+/// Tells the process that started this one where a server listens.
+///
+/// # Errors
+/// If there is nobody who reads it.
+pub fn announce(address: SocketAddr) -> Result<()> {
+    Ok(writeln!(io::stdout(), "{READY}{address}")?)
+}
+
+/// Waits until the standard input closes.
+///
+/// # Errors
+/// If the input can't be read.
+pub fn wait_for_end() -> Result<()> {
     io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
+}
+
+/// Writes a certificate and its key for servers and clients: one that is signed by itself and names the loopback is
+/// enough, because each side then trusts the other for showing the same.
+///
+/// # Errors
+/// If the files can't be written, or hold something else.
+#[cfg(feature = "rpc-tls")]
+pub fn write_tls(folder: &Path, certificate: &str, key: &str) -> Result<rpc::Tls> {
+    std::fs::write(folder.join("both.pem"), certificate)?;
+    std::fs::write(folder.join("both.key"), key)?;
+    read_tls(folder)
+}
+
+#[cfg(feature = "rpc-tls")]
+fn read_tls(folder: &Path) -> Result<rpc::Tls> {
+    let read = |name| std::fs::read(folder.join(name)).with_context(|| format!("can't read {name}"));
+    let certificate = read("both.pem")?;
+    Ok(rpc::Tls::new(&certificate, read("both.key")?, &certificate)?)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ mod chat;
 mod progress;
 #[cfg(feature = "rpc")]
 mod servers;
+#[cfg(feature = "rpc-tls")]
+mod tls;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,6 +42,10 @@ pub struct Devices {
     #[cfg(feature = "rpc")]
     #[arg(long, value_name = "HOST:PORT")]
     rpc: Vec<String>,
+    /// What connections to these servers show, if they use TLS.
+    #[cfg(feature = "rpc-tls")]
+    #[command(flatten)]
+    tls: tls::TlsFiles,
     /// How many parts of the layers, or of each layer, every device gets, such as 3,1
     #[arg(long, value_delimiter = ',')]
     split: Vec<u32>,
@@ -99,9 +105,19 @@ impl Devices {
     #[cfg_attr(not(feature = "rpc"), expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "no servers"))]
     fn servers(&self) -> Result<Vec<Device>> {
         #[cfg(feature = "rpc")]
-        return servers::devices(&self.rpc);
+        return servers::devices(&self.rpc, &self.connection()?);
         #[cfg(not(feature = "rpc"))]
         Ok(Vec::new())
+    }
+
+    /// How servers are connected to.
+    #[cfg(feature = "rpc")]
+    #[cfg_attr(not(feature = "rpc-tls"), expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "no files"))]
+    fn connection(&self) -> Result<ggml::rpc::Options> {
+        let options = ggml::rpc::Options::new();
+        #[cfg(feature = "rpc-tls")]
+        let options = options.with_tls(self.tls.read()?);
+        Ok(options)
     }
 
     /// Whether a device can be lost while others go on.

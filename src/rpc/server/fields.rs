@@ -54,7 +54,7 @@ impl<'a> Fields<'a> {
         let (id, dtype, buffer) = (self.long()?, self.word()?, self.long()?);
         let (ne, nb, op) = (self.words()?, self.words()?, self.word()?);
         let params = self.words::<16>()?.map(u32::cast_signed);
-        let _flags = self.word()?;
+        let is_computed = self.word()? & sys::GGML_TENSOR_FLAG_COMPUTE != 0;
         let mut sources = [0; SLOTS];
         for source in &mut sources {
             *source = self.long()?;
@@ -62,14 +62,14 @@ impl<'a> Fields<'a> {
         let (view_src, view_offs, data) = (self.long()?, self.long()?, self.long()?);
         let _name = self.bytes(sys::GGML_MAX_NAME as usize)?;
         let _use_count = self.word()?;
-        Ok(WireTensor { id, dtype, buffer, ne, nb, op, params, sources, view_src, view_offs, data })
+        Ok(WireTensor { id, dtype, buffer, ne, nb, op, params, is_computed, sources, view_src, view_offs, data })
     }
 }
 
 /// A tensor's description, as it was sent. Nothing of it is believed.
 ///
-/// Flags, the name and the number of uses are left out, because nothing here depends on them: they tell a backend which
-/// results it need not store, and each result is stored.
+/// The name, the number of uses and most flags are left out, because nothing here depends on them: they tell a backend
+/// which results it need not store, and each result is stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WireTensor {
     pub(super) id: u64,
@@ -79,6 +79,7 @@ pub(super) struct WireTensor {
     nb: [u32; 4],
     op: u32,
     params: [i32; 16],
+    is_computed: bool,
     pub(super) sources: [u64; SLOTS],
     pub(super) view_src: u64,
     pub(super) view_offs: u64,
@@ -96,7 +97,12 @@ impl WireTensor {
         OpParams::new(sys::ggml_op::from_ne_bytes(self.op.to_ne_bytes()), self.params, self.ne.map(i64::from))
     }
 
-    /// Whether the tensor is a leaf or a plain view, so that nothing is computed for it.
+    /// Whether something is computed for the tensor: it is neither a leaf nor a plain view, it has elements, and the
+    /// client did not select another branch of its graph.
+    pub(super) fn is_computed(&self) -> bool {
+        self.is_computed && !self.is_view_op() && !self.is_empty()
+    }
+
     pub(super) fn is_view_op(&self) -> bool {
         matches!(
             self.params().op(),

@@ -142,7 +142,7 @@ impl SentGraph {
         for &i in &self.nodes {
             let Some(t) = self.tensors.get(i) else { continue };
             self.check_view(t)?;
-            if !t.is_view_op() && !t.is_empty() {
+            if t.is_computed() {
                 steps.add(graph.node(&mut scratch, i, t)?);
             }
         }

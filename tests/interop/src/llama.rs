@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::path::Path;
 
+use ggml::sys::ggml_backend_dev_t;
 use llama_cpp_sys_2 as llama;
 
 use crate::Result;
@@ -32,18 +33,28 @@ impl Llama {
         unsafe { llama::llama_supports_rpc() }
     }
 
-    /// The logits that a model gives for one token.
+    /// The logits that a model on the CPU gives for one token.
     pub fn logits(&self, file: &Path, token: i32) -> Result<Vec<f32>> {
+        self.steps(file, &[token], None)
+    }
+
+    /// The logits after a prompt of up to four tokens, and after each token that follows. The layers are on a device, or
+    /// on the CPU.
+    pub fn steps(&self, file: &Path, tokens: &[i32], device: Option<ggml_backend_dev_t>) -> Result<Vec<f32>> {
         let path = CString::new(file.as_os_str().as_encoded_bytes())?;
+        let mut devices = [device.map_or(std::ptr::null_mut(), |device| device.cast()), std::ptr::null_mut()];
         // SAFETY: takes nothing.
-        let params = unsafe { llama::llama_model_default_params() };
-        // SAFETY: a C string and the parameters by value.
+        let mut params = unsafe { llama::llama_model_default_params() };
+        if device.is_some() {
+            (params.devices, params.n_gpu_layers) = (devices.as_mut_ptr(), 99);
+        }
+        // SAFETY: a C string and the parameters by value; the list of devices ends with NULL and outlives the model.
         let model = unsafe { llama::llama_model_load_from_file(path.as_ptr(), params) };
         if model.is_null() {
             return Err("llama.cpp does not load the model".into());
         }
         // SAFETY: a live model, freed after its context.
-        let logits = unsafe { decode(model, token) };
+        let logits = unsafe { decode(model, tokens) };
         // SAFETY: live, and nothing uses it any more.
         unsafe { llama::llama_model_free(model) };
         logits
@@ -53,8 +64,7 @@ impl Llama {
 /// # Safety
 ///
 /// `model` has to be live.
-#[expect(clippy::disallowed_methods, reason = "the safe crate's own way of slices is private to it")]
-unsafe fn decode(model: *mut llama::llama_model, mut token: i32) -> Result<Vec<f32>> {
+unsafe fn decode(model: *mut llama::llama_model, tokens: &[i32]) -> Result<Vec<f32>> {
     // SAFETY: takes nothing.
     let mut params = unsafe { llama::llama_context_default_params() };
     (params.n_ctx, params.n_batch, params.n_ubatch) = (32, 32, 32);
@@ -67,19 +77,32 @@ unsafe fn decode(model: *mut llama::llama_model, mut token: i32) -> Result<Vec<f
     if context.is_null() {
         return Err("llama.cpp makes no context".into());
     }
-    // SAFETY: one token, which outlives the batch.
-    let batch = unsafe { llama::llama_batch_get_one(&raw mut token, 1) };
+    let (prompt, rest) = tokens.split_at(tokens.len().min(4));
+    let steps = std::iter::once(prompt).chain(rest.chunks(1));
+    // SAFETY: live until it is freed below.
+    let logits = steps.map(|tokens| unsafe { step(context, tokens) }).collect::<Result<Vec<_>>>();
+    // SAFETY: live, and what was wanted of it is copied.
+    unsafe { llama::llama_free(context) };
+    Ok(logits?.concat())
+}
+
+/// The logits after the last of these tokens.
+///
+/// # Safety
+///
+/// `context` has to be live.
+#[expect(clippy::disallowed_methods, reason = "the safe crate's own way of slices is private to it")]
+unsafe fn step(context: *mut llama::llama_context, tokens: &[i32]) -> Result<Vec<f32>> {
+    let mut tokens = tokens.to_vec();
+    // SAFETY: as many tokens as are said, which outlive the batch.
+    let batch = unsafe { llama::llama_batch_get_one(tokens.as_mut_ptr(), tokens.len() as i32) };
     // SAFETY: a live context, and a batch for it.
     let status = unsafe { llama::llama_decode(context, batch) };
     // SAFETY: live; NULL where nothing was decoded.
     let logits = unsafe { llama::llama_get_logits_ith(context, -1) };
-    let result = if status == 0 && !logits.is_null() {
-        // SAFETY: as many as the model has tokens, until the next decode.
-        Ok(unsafe { std::slice::from_raw_parts(logits, crate::model::VOCABULARY) }.to_vec())
-    } else {
-        Err(format!("llama.cpp does not decode: {status}").into())
-    };
-    // SAFETY: live, and what was wanted of it is copied.
-    unsafe { llama::llama_free(context) };
-    result
+    if status != 0 || logits.is_null() {
+        return Err(format!("llama.cpp does not decode: {status}").into());
+    }
+    // SAFETY: as many as the model has tokens, until the next decode.
+    Ok(unsafe { std::slice::from_raw_parts(logits, crate::model::VOCABULARY) }.to_vec())
 }

@@ -1,5 +1,6 @@
 //! llama.cpp, by `llama-cpp-sys-2`, and the crate `ggml` in one program, over one installed ggml: shows that there is one
-//! copy, that both have the same state, and that a model which one writes is computed alike by both.
+//! copy, that both have the same state, that a model which one writes is computed alike by both, and that llama.cpp's client
+//! computes on this crate's RPC server what it does on ggml's.
 //!
 //! `cargo xtask interop` builds and runs it. A path as its argument is a library that is loaded besides: to see that a
 //! second copy is noticed.
@@ -7,6 +8,7 @@
 mod copies;
 mod llama;
 mod model;
+mod remote;
 mod state;
 
 use std::path::Path;
@@ -43,13 +45,14 @@ fn interop() -> Result<()> {
     let computed = both(&llama, &file);
     // The system clears the folder if this cannot.
     let _removed = std::fs::remove_file(&file);
-    let (ours, theirs) = computed?;
+    let (ours, theirs, remote) = computed?;
     let apart = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     if ours.len() != theirs.len() || apart.is_nan() || apart > TOLERANCE {
         return Err(format!("the logits differ by {apart}:\n{ours:?}\n{theirs:?}").into());
     }
     println!(
-        "interop: ggml={} copies=1 in {} logger=shared registries={} logits={} max_abs_diff={apart:e}",
+        "interop: ggml={} copies=1 in {} logger=shared registries={} logits={} max_abs_diff={apart:e} \
+         remote_logits={remote} differing=0",
         ggml::version(),
         copies.iter().map(String::as_str).collect::<String>(),
         registries.join(","),
@@ -58,7 +61,9 @@ fn interop() -> Result<()> {
     Ok(())
 }
 
-/// The logits that this crate and llama.cpp compute from the model in a file.
-fn both(llama: &llama::Llama, file: &Path) -> Result<(Vec<f32>, Vec<f32>)> {
-    Ok((model::compute(file)?, llama.logits(file, model::TOKEN)?))
+/// The logits that this crate and llama.cpp compute from the model in a file, and how many llama.cpp computes on servers.
+fn both(llama: &llama::Llama, file: &Path) -> Result<(Vec<f32>, Vec<f32>, usize)> {
+    let ours = model::compute(file)?;
+    let theirs = llama.logits(file, model::TOKEN)?;
+    Ok((ours, theirs, remote::same_logits(llama, file)?))
 }
