@@ -19,18 +19,18 @@ pub struct Case {
     pub name: String,
     pub recipe: Recipe,
     /// A file that is there already, instead of one by the recipe.
-    there: Option<PathBuf>,
-    options: Options,
-    script: Script,
+    pub there: Option<PathBuf>,
+    pub options: Options,
+    pub script: Script,
     /// The later half of the layers is on a server.
-    divided: bool,
+    pub divided: bool,
     /// The operations are not quite the same, for the reason given where the case is made.
     pub inexact: bool,
 }
 
 /// What tokens come in which batches.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Script {
+pub enum Script {
     /// A prompt, then steps.
     Plain,
     /// Prompts of different lengths for three sequences, then steps of all.
@@ -77,6 +77,18 @@ impl Case {
         self
     }
 
+    /// Gives random tokens of a sequence at a position, always the same.
+    pub fn tokens(&self) -> Result<impl FnMut(i32, i32) -> Token + use<>> {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let n_vocab = i32::try_from(self.recipe.n_vocab)?;
+        Ok(move |sequence, position| Token { id: rng.i32(0..n_vocab), position, sequence, output: true })
+    }
+
+    /// The length of each sequence's prompt.
+    pub fn lengths(&self) -> &'static [usize] {
+        if self.script == Script::Sequences { &[PROMPT, 5, 33] } else { &[PROMPT] }
+    }
+
     /// Computes the case by both.
     pub fn run(&self, file: &Path) -> Result<Outcome> {
         let file = match &self.there {
@@ -88,11 +100,9 @@ impl Case {
         };
         let mut theirs = Llama::open(file, &self.options)?;
         let mut ours = Ours::open(file, &self.options, self.divided)?;
-        let mut rng = fastrand::Rng::with_seed(7);
-        let n_vocab = i32::try_from(self.recipe.n_vocab)?;
-        let mut token = move |sequence, position| Token { id: rng.i32(0..n_vocab), position, sequence, output: true };
+        let mut token = self.tokens()?;
         let mut outcome = Outcome::default();
-        let lengths: &[usize] = if self.script == Script::Sequences { &[PROMPT, 5, 33] } else { &[PROMPT] };
+        let lengths = self.lengths();
         let mut prompt = Vec::new();
         for (sequence, &n) in (0..).zip(lengths) {
             prompt.extend((0..n).map(|i| token(sequence, i as i32)));

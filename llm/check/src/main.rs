@@ -6,6 +6,7 @@
 mod cases;
 mod mixes;
 mod ours;
+mod remote;
 
 use std::process::ExitCode;
 
@@ -70,6 +71,7 @@ fn check(trained: String, names: &[String]) -> Result<()> {
         chosen.len()
     );
     if failures == 0 && !chosen.is_empty() {
+        remote::check(&file, &chosen)?;
         if names.is_empty() { mixes::check(folder.path()) } else { Ok(()) }
     } else {
         Err(format!("{failures} of {} cases failed", chosen.len()).into())

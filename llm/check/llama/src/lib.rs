@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as llama;
 
-pub use llama::{GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q8_0, ggml_type};
+pub use llama::{GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q8_0, ggml_backend_dev_t, ggml_type};
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -61,13 +61,20 @@ pub fn quantize(from: &Path, to: &Path, ftype: u32) -> Result<()> {
 }
 
 impl Llama {
+    /// Loads a model on the CPU.
     pub fn open(file: &Path, options: &Options) -> Result<Self> {
+        Self::open_on(file, options, None)
+    }
+
+    /// Loads a model whose layers are on a device, or else on the CPU.
+    pub fn open_on(file: &Path, options: &Options, device: Option<ggml_backend_dev_t>) -> Result<Self> {
+        let mut devices = [device.unwrap_or(std::ptr::null_mut()), std::ptr::null_mut()];
         let path = CString::new(file.as_os_str().as_encoded_bytes())?;
         // SAFETY: takes nothing.
         let mut params = unsafe { llama::llama_model_default_params() };
-        params.n_gpu_layers = 0;
+        (params.devices, params.n_gpu_layers) = (devices.as_mut_ptr(), if device.is_some() { 999 } else { 0 });
         params.use_extra_bufts = options.repack;
-        // SAFETY: a C string, and the parameters by value.
+        // SAFETY: a C string and the parameters by value; the list of devices ends with NULL and lives during the call.
         let model = unsafe { llama::llama_model_load_from_file(path.as_ptr(), params) };
         let model = NonNull::new(model).ok_or("llama.cpp does not load the model")?;
         // SAFETY: takes nothing.
