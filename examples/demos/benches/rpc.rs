@@ -35,9 +35,9 @@ const GGMLS: &str = "--ggmls";
 fn main() {
     if servers::is_one() {
         if std::env::args().any(|argument| argument == GGMLS) {
-            serve_ggmls()
+            serve_ggmls();
         } else {
-            servers::serve().unwrap()
+            servers::serve().unwrap();
         }
         return;
     }
