@@ -13,6 +13,7 @@
 pub mod array;
 pub mod bench;
 pub mod blocks;
+pub mod cases;
 pub mod counted;
 pub mod device;
 mod e4m3;

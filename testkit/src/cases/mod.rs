@@ -1,0 +1,68 @@
+//! The table of operations. A row is written once, and computed on the CPU (`tests/ops/table.rs`), on another device
+//! (`tests/device`, `tests/vulkan`), on a meta device (`tests/meta`), by a server (`tests/rpc_fuzz`) and in random programs
+//! (`tests/abuse`); it is refused in closures (`tests/nested.rs`), and its gradient is compared (`tests/opt`).
+
+mod attention;
+mod binary;
+pub mod case;
+mod conv;
+mod copy;
+pub mod each;
+mod generate;
+mod glu;
+mod matmul;
+mod norm;
+mod pool;
+mod recurrent;
+mod rope;
+pub mod row;
+mod rows;
+mod softmax;
+pub mod unary;
+mod view;
+
+use ggml::prelude::*;
+pub use row::{LOOKS, Refused, Row};
+
+use crate::layout::Layout;
+
+const F32: DType = DType::F32;
+const F16: DType = DType::F16;
+const BF16: DType = DType::BF16;
+const I32: DType = DType::I32;
+
+const PLAIN: &[Layout] = &[Layout::Plain];
+const ROWS: &[Layout] = &Layout::ROWS;
+/// Before 0.28, some kernels took plain operands only.
+const FLAT: &[Layout] = if cfg!(ggml_0_28) { ROWS } else { PLAIN };
+
+/// All rows.
+pub fn rows() -> Vec<Row> {
+    let families = [
+        attention::rows,
+        binary::rows,
+        conv::rows,
+        copy::rows,
+        generate::rows,
+        glu::rows,
+        matmul::rows,
+        norm::rows,
+        pool::rows,
+        recurrent::rows,
+        rope::rows,
+        rows::rows,
+        softmax::rows,
+        unary::rows,
+        view::rows,
+    ];
+    let rows: Vec<_> = families.iter().flat_map(|family| family()).collect();
+    for (i, row) in rows.iter().enumerate() {
+        assert!(rows[..i].iter().all(|other| other.name != row.name), "{} is in the table twice", row.name);
+    }
+    rows
+}
+
+/// The row of a builder.
+pub fn row(name: &str) -> Row {
+    rows().into_iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no row of {name}"))
+}
