@@ -36,26 +36,31 @@ const ROWS: &[Layout] = &Layout::ROWS;
 /// Before 0.28, some kernels took plain operands only.
 const FLAT: &[Layout] = if cfg!(ggml_0_28) { ROWS } else { PLAIN };
 
+/// Rows whose operations have much in common.
+pub type Family = (&'static str, fn() -> Vec<Row>);
+
+/// All rows.
+pub const FAMILIES: [Family; 15] = [
+    ("attention", attention::rows),
+    ("pairs", binary::rows),
+    ("convolutions", conv::rows),
+    ("copies", copy::rows),
+    ("masks", generate::rows),
+    ("gates", glu::rows),
+    ("products", matmul::rows),
+    ("norms", norm::rows),
+    ("images", pool::rows),
+    ("states", recurrent::rows),
+    ("positions", rope::rows),
+    ("rows", rows::rows),
+    ("softmax", softmax::rows),
+    ("functions", unary::rows),
+    ("views", view::rows),
+];
+
 /// All rows.
 pub fn rows() -> Vec<Row> {
-    let families = [
-        attention::rows,
-        binary::rows,
-        conv::rows,
-        copy::rows,
-        generate::rows,
-        glu::rows,
-        matmul::rows,
-        norm::rows,
-        pool::rows,
-        recurrent::rows,
-        rope::rows,
-        rows::rows,
-        softmax::rows,
-        unary::rows,
-        view::rows,
-    ];
-    let rows: Vec<_> = families.iter().flat_map(|family| family()).collect();
+    let rows: Vec<_> = FAMILIES.iter().flat_map(|(_, family)| family()).collect();
     for (i, row) in rows.iter().enumerate() {
         assert!(rows[..i].iter().all(|other| other.name != row.name), "{} is in the table twice", row.name);
     }
