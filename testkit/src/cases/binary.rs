@@ -3,17 +3,20 @@
 use ggml::Result;
 use ggml::prelude::*;
 
-use super::case::{Operand, f32, ints, of};
-use super::row::Row;
-use super::{BF16, F16, F32, PLAIN, ROWS};
+use super::case::{Operand, f32, input, ints, of};
+use super::row::{Refused, Row};
+use super::{BF16, F16, F32, I32, PLAIN, ROWS};
 use crate::array::Array;
 
 type Make = for<'c> fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>>;
 
+const F64: DType = DType::F64;
+const I8: DType = DType::I8;
+
 const SHAPE: [usize; 4] = [6, 4, 3, 2];
 
 fn pair(a: DType, b: DType, ne: [usize; 4]) -> [Operand; 2] {
-    [of(a, SHAPE), of(b, ne).within(0.5, 2.0)]
+    [of(a, SHAPE), of(b, ne).within(0.5, 2.0).free()]
 }
 
 /// A row of the first operand and of the second, repeated over it.
@@ -26,8 +29,15 @@ fn repeated(name: &'static str, op: &'static str, make: Make, f: fn(f64, f64) ->
         .all(cases, |row, ((a, b), ne)| row.case(pair(a, b, ne), make).is(reference).laid(ROWS).near(2e-3));
     let long: [[usize; 4]; 5] = [[67, 5, 3, 2], [67, 1, 1, 1], [67, 5, 1, 1], [1, 5, 3, 2], [1, 1, 1, 1]];
     let row = row.all(long, |row, ne| {
-        let operands = [f32([67, 5, 3, 2]), f32(ne).within(0.5, 2.0)];
+        let operands = [f32([67, 5, 3, 2]), f32(ne).within(0.5, 2.0).free()];
         row.case(operands, make).is(reference).laid(ROWS).near(2e-3).must()
+    });
+    let row = row.all([[4, 1], [12, 1], [6, 3], [6, 8]], |row, ne| {
+        row.refuses(Refused::Shape, move |c| make(c, &[input(c, F32, [6, 4]), input(c, F32, ne)]))
+    });
+    let without = [(F32, F16), (F32, BF16), (F16, BF16), (I32, I32), (F64, F64), (I8, I8), (F32, I32)];
+    let row = row.all(without, |row, (a, b)| {
+        row.refuses(Refused::Unsupported, move |c| make(c, &[input(c, a, [4, 2]), input(c, b, [4, 1])]))
     });
     row.learns()
 }
@@ -65,7 +75,6 @@ pub(super) fn rows() -> Vec<Row> {
                 c.add_id(t[0], t[1], t[2])
             })
             .is(add_id)
-            .laid(PLAIN)
             .no_meta(),
     ]
 }

@@ -17,6 +17,8 @@ pub struct Operand {
     values: Values,
     /// Whether it is laid out in several ways.
     laid: bool,
+    /// Whether it may have any layout, whatever the others have.
+    free: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -36,7 +38,13 @@ fn padded<const N: usize>(shape: [usize; N]) -> [usize; 4] {
 
 /// An operand of values in -2 to 2.
 pub fn of<const N: usize>(dtype: DType, ne: [usize; N]) -> Operand {
-    Operand { dtype, ne: padded(ne), values: Values::Within { from: -2.0, to: 2.0, turns: false }, laid: true }
+    Operand {
+        dtype,
+        ne: padded(ne),
+        values: Values::Within { from: -2.0, to: 2.0, turns: false },
+        laid: true,
+        free: false,
+    }
 }
 
 /// [`of`] in `f32`.
@@ -47,7 +55,7 @@ pub fn f32<const N: usize>(ne: [usize; N]) -> Operand {
 /// An operand of these indices, as often as they fit.
 pub fn ints<const N: usize>(ne: [usize; N], values: impl IntoIterator<Item = i32>) -> Operand {
     let values = Values::These(values.into_iter().take(ne.iter().product()).collect());
-    Operand { dtype: DType::I32, ne: padded(ne), values, laid: false }
+    Operand { dtype: DType::I32, ne: padded(ne), values, laid: false, free: false }
 }
 
 /// An input without values, for calls that are refused.
@@ -71,6 +79,11 @@ impl Operand {
     /// An operand that lies in order without gaps in all layouts.
     pub fn still(self) -> Self {
         Self { laid: false, ..self }
+    }
+
+    /// An operand that may have any layout.
+    pub fn free(self) -> Self {
+        Self { free: true, ..self }
     }
 
     /// The number of possible values, if they are indices.
@@ -137,17 +150,14 @@ impl Case {
 
     /// The layouts of the operands, for each time that the case is computed.
     pub fn layings(&self) -> Vec<Vec<Layout>> {
-        let laid = self.operands.iter().filter(|o| o.laid).count();
+        let layouts = |n: usize| if self.operands[n].free { &Layout::ALL } else { self.layouts };
+        let laid: Vec<_> =
+            (0..self.operands.len()).filter(|&n| self.operands[n].laid).map(|n| layouts(n).len()).collect();
+        let most = laid.iter().max().copied().unwrap_or(1);
         // All in the same, and, if there are several, each in another.
-        let shifts = if laid == 0 { 0..0 } else { 0..laid.min(2) };
-        let each = |shift: usize| {
-            (0..self.layouts.len()).map(move |i| self.laying(|n| self.layouts[(i + n * shift) % self.layouts.len()]))
-        };
-        let mut all: Vec<_> = shifts.flat_map(each).collect();
-        if all.is_empty() {
-            all.push(self.laying(|_| Layout::Plain));
-        }
-        all
+        let shifts = 0..laid.len().clamp(1, 2);
+        let all = shifts.flat_map(|shift| (0..most).map(move |i| (i, shift)));
+        all.map(|(i, shift)| self.laying(|n| layouts(n)[(i + n * shift) % layouts(n).len()])).collect()
     }
 
     /// Layouts that the first operand may not have.

@@ -4,25 +4,28 @@ use ggml::Result;
 use ggml::ops::TriType;
 use ggml::prelude::*;
 
-use super::case::{f32, input, of};
+use super::case::{f32, input};
+use super::each::{Each, Param};
 use super::row::{Refused, Row};
 use super::{F16, F32, PLAIN, ROWS};
 use crate::array::Array;
 use crate::layout::Layout;
 
 fn constants() -> Vec<Row> {
+    let fill = Each {
+        params: &[Param { usual: 0.75, from: -2.0, to: 2.0 }],
+        in_place: Some(("fill_inplace", |c, t, p| c.fill_inplace(t[0], p[0]))),
+        types: &[F32, F16],
+        layouts: PLAIN,
+        error: 0.0,
+        ..Each::new(|c, t, p| c.fill(t[0], p[0]), |_, p| p[0])
+    };
+    let mut fill = fill.row("fill", "FILL").no_meta();
+    // Its builder already refuses other floats.
+    fill.refused.retain(|(how, _)| *how == Refused::DType);
+    let fill = fill.refuses(Refused::DType, |c| c.fill(input(c, DType::BF16, [4]), 1.0));
     vec![
-        Row::new("fill", "FILL")
-            .all([F32, F16], |row, dtype| {
-                row.case([of(dtype, [67, 5, 3, 2])], |c, t| c.fill(t[0], 0.5))
-                    .is(|x| x[0].map(|_| 0.5))
-                    .laid(PLAIN)
-                    .near(1e-6)
-            })
-            .in_place("fill_inplace", |c, t| c.fill_inplace(t[0], 0.75))
-            .refuses(Refused::DType, |c| c.fill(input(c, DType::BF16, [4]), 1.0))
-            .refuses(Refused::DType, |c| c.fill(input(c, DType::I32, [4]), 1.0))
-            .no_meta(),
+        fill,
         Row::new("arange", "ARANGE")
             .case([], |c, _| c.arange(1.0, 700.0, 0.5))
             .is(|_| Array::of([1398, 1, 1, 1], |[i, ..]| 1.0 + 0.5 * i as f64))
@@ -92,6 +95,11 @@ fn masks() -> Vec<Row> {
             .near(1e-6)
             .refuses(Refused::Shape, |c| c.diag(input(c, F32, [4, 2])))
             .refuses(Refused::DType, |c| c.diag(input(c, F16, [4])))
+            .refuses(Refused::Shape, |c| c.diag(input(c, F32, [1 << 40])))
+            .refuses(Refused::Shape, |c| {
+                let column = c.view(input(c, F32, [2, 4]), [1, 4], [8, 32, 32], 0)?;
+                c.diag(c.transpose(column)?)
+            })
             .no_meta(),
         Row::new("tri", "TRI")
             .all(kinds, |row, kind| {

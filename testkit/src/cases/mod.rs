@@ -11,7 +11,7 @@ pub mod each;
 mod generate;
 mod glu;
 mod matmul;
-mod norm;
+pub mod norm;
 mod pool;
 mod recurrent;
 mod rope;

@@ -10,7 +10,8 @@ use super::{BF16, F16, F32, I32, PLAIN, ROWS};
 use crate::array::{Array, derived, weighted};
 use crate::layout::Layout;
 
-const EPS: f32 = 1e-2;
+/// What norms add or divide by at least.
+pub const EPS: f32 = 1e-2;
 const LONG: [[usize; 4]; 7] =
     [[67, 5, 3, 2], [1, 1, 1, 1], [37, 1, 1, 1], [3, 5, 3, 1], [64, 5, 3, 1], [1025, 5, 3, 1], [4096, 5, 3, 1]];
 
@@ -28,19 +29,19 @@ fn squares(row: &[f64]) -> f64 {
     row.iter().map(|x| x * x).sum()
 }
 
-fn normalised(row: &[f64]) -> Vec<f64> {
+pub fn normalised(row: &[f64]) -> Vec<f64> {
     let m = mean(row);
     let centred: Vec<f64> = row.iter().map(|x| x - m).collect();
     let deviation = (squares(&centred) / row.len() as f64 + f64::from(EPS)).sqrt();
     centred.into_iter().map(|x| x / deviation).collect()
 }
 
-fn by_root_of_mean_square(row: &[f64]) -> Vec<f64> {
+pub fn by_root_of_mean_square(row: &[f64]) -> Vec<f64> {
     let root = (squares(row) / row.len() as f64 + f64::from(EPS)).sqrt();
     row.iter().map(|x| x / root).collect()
 }
 
-fn by_length(row: &[f64]) -> Vec<f64> {
+pub fn by_length(row: &[f64]) -> Vec<f64> {
     let length = squares(row).sqrt().max(f64::from(EPS));
     row.iter().map(|x| x / length).collect()
 }
@@ -93,7 +94,11 @@ fn norms() -> Vec<Row> {
             .learns(),
         refuses(l2_norm, |c, a, eps| c.l2_norm(a, eps))
             .in_place("l2_norm_inplace", |c, t| c.l2_norm_inplace(t[0], EPS)),
-        refuses(group_norm, |c, a, eps| c.group_norm(a, 1, eps)),
+        refuses(group_norm, |c, a, eps| c.group_norm(a, 1, eps))
+            .all([0, -1, 4, 7, i32::MIN, i32::MAX], |row, groups| {
+                row.refuses(Refused::Param, move |c| c.group_norm(input(c, F32, [4, 3, 6]), groups, EPS))
+            })
+            .refuses(Refused::DType, |c| c.group_norm(input(c, F16, [4, 3, 6]), 1, EPS)),
         Row::new("rms_norm_back", "RMS_NORM_BACK")
             .all([[5, 3, 2, 2], [37, 1, 1, 1]], |row, ne| {
                 row.case([f32(ne).within(-1.0, 1.0), f32(ne)], |c, t| c.rms_norm_back(t[0], t[1], EPS))
@@ -102,6 +107,15 @@ fn norms() -> Vec<Row> {
                     .off(5e-5)
             })
             .case([f32([300, 4]), f32([300, 4])], |c, t| c.rms_norm_back(t[0], t[1], EPS))
+            .all([[4, 2], [2, 4]], |row, ne| {
+                row.refuses(Refused::Shape, move |c| c.rms_norm_back(input(c, F32, [4, 4]), input(c, F32, ne), EPS))
+                    .refuses(Refused::Shape, move |c| c.rms_norm_back(input(c, F32, ne), input(c, F32, [4, 4]), EPS))
+            })
+            .refuses(Refused::DType, |c| c.rms_norm_back(input(c, F32, [4, 4]), input(c, F16, [4, 4]), EPS))
+            .refuses(Refused::DType, |c| c.rms_norm_back(input(c, F16, [4, 4]), input(c, F32, [4, 4]), EPS))
+            .all([-1e-3, f32::NAN, f32::INFINITY], |row, eps| {
+                row.refuses(Refused::Param, move |c| c.rms_norm_back(input(c, F32, [4]), input(c, F32, [4]), eps))
+            })
             .no_meta(),
     ]
 }

@@ -97,10 +97,11 @@ fn reflect() -> Row {
                         x[0].at([if i < n0 { i } else { 2 * (n0 - 1) - i }, i1, i2, i3])
                     })
                 })
-                .laid(ROWS)
+                .laid(PLAIN)
                 .near(1e-6)
         },
     );
+    let row = row.case([f32([7, 1, 2])], |c, t| c.pad_reflect_1d(t[0], 4, 4)).near(1e-6);
     let row = row.all([-1, 5, 6, i32::MIN, i32::MAX], |row, bad| {
         row.refuses(Refused::Param, move |c| c.pad_reflect_1d(input(c, F32, [5, 4]), bad, 0))
             .refuses(Refused::Param, move |c| c.pad_reflect_1d(input(c, F32, [5, 4]), 0, bad))

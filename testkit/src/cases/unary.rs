@@ -2,7 +2,7 @@
 
 use ggml::ops::UnaryOp;
 
-use super::case::{f32, input, of};
+use super::case::{input, of};
 use super::each::{Each, Make, Param, Second};
 use super::row::{Refused, Row};
 use super::{F16, F32, FLAT, PLAIN};
@@ -192,9 +192,24 @@ fn others() -> Vec<Row> {
         .all(all, |row, (op, dtype)| row.case([of(dtype, [67, 5, 3, 2])], move |c, t| c.unary(t[0], op)).near(2e-3))
         .in_place("unary_inplace", |c, t| c.unary_inplace(t[0], UnaryOp::Abs))
         .learns();
-    let xielu = Row::new("xielu", "UNARY")
-        .case([f32([67, 5, 3, 2])], |c, t| c.xielu(t[0], 0.8, 0.6, 0.5, -1e-6))
-        .laid(PLAIN)
-        .near(2e-3);
-    vec![silu_back, unary, xielu]
+    vec![silu_back, unary, xielu().row("xielu", "UNARY")]
+}
+
+/// `xIELU` from its paper: the slope is `2 p x + beta` above 0, and `n (exp(x) - 1) + beta` below, whose integral it is.
+fn xielu() -> Each {
+    const PART: Param = Param { usual: 0.8, from: 0.0, to: 1.0 };
+    const LEAST: Param = Param { usual: -1e-6, from: -1e-3, to: 0.0 };
+    Each {
+        params: &[PART, Param { usual: 0.6, ..PART }, Param { usual: 0.5, ..PART }, LEAST],
+        layouts: PLAIN,
+        error: 1e-4,
+        ..Each::new(
+            |c, t, p| c.xielu(t[0], p[0], p[1], p[2], p[3]),
+            |x, p| {
+                let softplus = |x: f64| x.exp().ln_1p();
+                let (x, n, beta) = (x[0], p[2] + softplus(p[0]), p[2]);
+                if x > 0.0 { softplus(p[1]) * x * x + beta * x } else { n * (x.min(p[3]).exp_m1() - x) + beta * x }
+            },
+        )
+    }
 }

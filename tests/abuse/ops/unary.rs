@@ -16,10 +16,4 @@ pub(super) const OPS: &[Op] = &[
         let t = build!(p, unary_inplace(a.t, kind));
         Ok(p.wrote(t, &a, None))
     }),
-    op("xielu", |p| {
-        let a = p.real();
-        let (n, q, beta, eps) = (p.float(0.0, 1.0), p.float(0.0, 1.0), p.float(0.0, 1.0), p.float(-1e-3, 0.0));
-        let t = build!(p, xielu(a.t, n, q, beta, eps));
-        Ok(p.only(t))
-    }),
 ];
