@@ -3,11 +3,13 @@
 use ggml::Result;
 use ggml::prelude::*;
 
-use super::row::Build;
 use crate::array::Array;
 use crate::bench::Bench;
 use crate::encode::precision;
 use crate::layout::Layout;
+
+/// Calls a builder with operands. Its first call is the row's builder.
+pub type Build = Box<dyn for<'c> Fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>> + Send + Sync>;
 
 /// An operand: its type, its shape, and where its values come from.
 #[derive(Debug, Clone)]

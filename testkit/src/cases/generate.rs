@@ -79,10 +79,10 @@ fn masks() -> Vec<Row> {
     };
     let kinds = [TriType::Lower, TriType::LowerDiag, TriType::Upper, TriType::UpperDiag];
     vec![
-        future("diag_mask_inf", "DIAG_MASK_INF", |c, a, n| c.diag_mask_inf(a, n), -9.0)
+        future("diag_mask_inf", "DIAG_MASK_INF", Context::diag_mask_inf, -9.0)
             .must()
             .in_place("diag_mask_inf_inplace", |c, t| c.diag_mask_inf_inplace(t[0], 0)),
-        future("diag_mask_zero", "DIAG_MASK_ZERO", |c, a, n| c.diag_mask_zero(a, n), 0.0)
+        future("diag_mask_zero", "DIAG_MASK_ZERO", Context::diag_mask_zero, 0.0)
             .no_vulkan()
             .in_place("diag_mask_zero_inplace", |c, t| c.diag_mask_zero_inplace(t[0], 0)),
         Row::new("diag", "DIAG")

@@ -123,21 +123,21 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = Vec::from(any());
     let [re, ge, swi, erf, quick] = &UNITS;
     rows.extend([
-        of_halves("reglu", |c, a| c.reglu(a), false, re),
-        of_halves("geglu", |c, a| c.geglu(a), false, ge),
-        of_halves("swiglu", |c, a| c.swiglu(a), false, swi),
-        of_halves("geglu_erf", |c, a| c.geglu_erf(a), false, erf),
-        of_halves("geglu_quick", |c, a| c.geglu_quick(a), false, quick),
-        of_halves("reglu_swapped", |c, a| c.reglu_swapped(a), true, re),
-        of_halves("geglu_swapped", |c, a| c.geglu_swapped(a), true, ge),
-        of_halves("swiglu_swapped", |c, a| c.swiglu_swapped(a), true, swi),
-        of_halves("geglu_erf_swapped", |c, a| c.geglu_erf_swapped(a), true, erf),
-        of_halves("geglu_quick_swapped", |c, a| c.geglu_quick_swapped(a), true, quick),
-        of_two("reglu_split", |c, a, b| c.reglu_split(a, b), re),
-        of_two("geglu_split", |c, a, b| c.geglu_split(a, b), ge),
-        of_two("swiglu_split", |c, a, b| c.swiglu_split(a, b), swi),
-        of_two("geglu_erf_split", |c, a, b| c.geglu_erf_split(a, b), erf),
-        of_two("geglu_quick_split", |c, a, b| c.geglu_quick_split(a, b), quick),
+        of_halves("reglu", Context::reglu, false, re),
+        of_halves("geglu", Context::geglu, false, ge),
+        of_halves("swiglu", Context::swiglu, false, swi),
+        of_halves("geglu_erf", Context::geglu_erf, false, erf),
+        of_halves("geglu_quick", Context::geglu_quick, false, quick),
+        of_halves("reglu_swapped", Context::reglu_swapped, true, re),
+        of_halves("geglu_swapped", Context::geglu_swapped, true, ge),
+        of_halves("swiglu_swapped", Context::swiglu_swapped, true, swi),
+        of_halves("geglu_erf_swapped", Context::geglu_erf_swapped, true, erf),
+        of_halves("geglu_quick_swapped", Context::geglu_quick_swapped, true, quick),
+        of_two("reglu_split", Context::reglu_split, re),
+        of_two("geglu_split", Context::geglu_split, ge),
+        of_two("swiglu_split", Context::swiglu_split, swi),
+        of_two("geglu_erf_split", Context::geglu_erf_split, erf),
+        of_two("geglu_quick_split", Context::geglu_quick_split, quick),
     ]);
     rows
 }

@@ -88,12 +88,11 @@ fn norms() -> Vec<Row> {
         .in_place("group_norm_inplace", |c, t| c.group_norm_inplace(t[0], 1, EPS));
     group_norm.cases[0].must = true;
     vec![
-        refuses(norm, |c, a, eps| c.norm(a, eps)).in_place("norm_inplace", |c, t| c.norm_inplace(t[0], EPS)).learns(),
-        refuses(rms_norm, |c, a, eps| c.rms_norm(a, eps))
+        refuses(norm, Context::norm).in_place("norm_inplace", |c, t| c.norm_inplace(t[0], EPS)).learns(),
+        refuses(rms_norm, Context::rms_norm)
             .in_place("rms_norm_inplace", |c, t| c.rms_norm_inplace(t[0], EPS))
             .learns(),
-        refuses(l2_norm, |c, a, eps| c.l2_norm(a, eps))
-            .in_place("l2_norm_inplace", |c, t| c.l2_norm_inplace(t[0], EPS)),
+        refuses(l2_norm, Context::l2_norm).in_place("l2_norm_inplace", |c, t| c.l2_norm_inplace(t[0], EPS)),
         refuses(group_norm, |c, a, eps| c.group_norm(a, 1, eps))
             .all([0, -1, 4, 7, i32::MIN, i32::MAX], |row, groups| {
                 row.refuses(Refused::Param, move |c| c.group_norm(input(c, F32, [4, 3, 6]), groups, EPS))
@@ -138,9 +137,9 @@ fn sums() -> Vec<Row> {
         must(Row::new("sum", "SUM").all([F32, F16, BF16], sum_of))
             .refuses(Refused::DType, |c| c.sum(input(c, I32, [4, 2])))
             .learns(),
-        must(each_row("sum_rows", "SUM_ROWS", |c, a| c.sum_rows(a), |r| vec![sum(r)], &SHAPES)).learns(),
-        must(each_row("mean", "MEAN", |c, a| c.mean(a), |r| vec![mean(r)], &SHAPES)).learns(),
-        each_row("cumsum", "CUMSUM", |c, a| c.cumsum(a), cumulated, &SHAPES).no_meta(),
+        must(each_row("sum_rows", "SUM_ROWS", Context::sum_rows, |r| vec![sum(r)], &SHAPES)).learns(),
+        must(each_row("mean", "MEAN", Context::mean, |r| vec![mean(r)], &SHAPES)).learns(),
+        each_row("cumsum", "CUMSUM", Context::cumsum, cumulated, &SHAPES).no_meta(),
         Row::new("count_equal", "COUNT_EQUAL")
             .case([of(I32, [300, 4]).within(0.0, 3.0), of(I32, [300, 4]).within(0.0, 3.0)], |c, t| {
                 c.count_equal(t[0], t[1])

@@ -3,13 +3,10 @@
 use ggml::Result;
 use ggml::prelude::*;
 
-use super::case::{Case, Operand};
+use super::case::{Build, Case, Operand};
 use super::each::Each;
 use crate::array::Array;
 use crate::layout::Layout;
-
-/// Calls a builder with operands. Its first call is the row's builder.
-pub type Build = Box<dyn for<'c> Fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>> + Send + Sync>;
 
 /// A call that is refused.
 pub type Call = Box<dyn for<'c> Fn(&'c Context) -> Result<Tensor<'c>> + Send + Sync>;
