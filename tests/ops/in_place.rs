@@ -121,7 +121,7 @@ fn h10_inplace_functions_refuse_the_same_strides() {
         for laying in row.cases[0].forbidden() {
             let ctx = Context::new();
             let lab = Lab::new(&ctx);
-            let result = ctx.cont(lab.plain(&Array::sample(ne([4, 3, 2]), 3, 0.5, 2.0)).0).unwrap();
+            let result = ctx.cont(lab.plain(&Array::sample(ne([4, 3, 2, 2]), 3, 0.5, 2.0)).0).unwrap();
             let t = match laying[0] {
                 Layout::Gaps => inside(&ctx, result),
                 layout => ctx.permute(result, layout.axes()).unwrap(),

@@ -75,6 +75,7 @@ pub(super) fn rows() -> Vec<Row> {
                 c.add_id(t[0], t[1], t[2])
             })
             .is(add_id)
+            .laid(ROWS)
             .no_meta(),
     ]
 }

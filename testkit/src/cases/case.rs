@@ -166,8 +166,11 @@ impl Case {
     pub fn forbidden(&self) -> Vec<Vec<Layout>> {
         // A dimension of 1 has no stride that matters.
         let tells = self.operands.first().is_some_and(|o| o.laid && o.ne[..3].iter().all(|&n| n > 1));
-        let others = Layout::ALL.into_iter().filter(|layout| tells && !self.layouts.contains(layout));
-        others.map(|layout| self.laying(|n| if n == 0 { layout } else { Layout::Plain })).collect()
+        // Blocks lie in rows.
+        let blocks = self.operands.first().is_some_and(|o| o.dtype.block_size() > 1);
+        let possible: &[Layout] = if blocks { &Layout::ROWS } else { &Layout::ALL };
+        let others = possible.iter().filter(|layout| tells && !self.layouts.contains(layout));
+        others.map(|&layout| self.laying(|n| if n == 0 { layout } else { Layout::Plain })).collect()
     }
 
     fn laying(&self, layout: impl Fn(usize) -> Layout) -> Vec<Layout> {

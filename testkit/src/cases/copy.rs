@@ -20,7 +20,7 @@ fn copies() -> Vec<Row> {
         slope: Some(0.1),
         ..Each::new(|c, t, _| c.dup(t[0]), |x, _| x[0])
     };
-    let mut dup = dup.row("dup", "DUP");
+    let mut dup = dup.row("dup", "DUP").no_meta();
     // It takes any type.
     dup.refused.clear();
     let cont = Row::new("cont", "CONT").all([F32, F16, BF16, I32], |row, dtype| {
@@ -83,6 +83,7 @@ fn together() -> Vec<Row> {
         .all([F32, F16], |row, dtype| {
             row.case([of(dtype, SHAPE)], move |c, t| c.repeat_4d(t[0], to))
                 .is(move |x| Array::of(to.map(|n| n as usize), |i| x[0].wrapped(i)))
+                .laid(ROWS)
         })
         .case([f32([3, 5, 1, 2])], |c, t| c.repeat_4d(t[0], [9, 10, 4, 2]))
         .must();
@@ -92,6 +93,7 @@ fn together() -> Vec<Row> {
         Row::new("repeat", "REPEAT")
             .case([f32([3, 5, 1, 2]), f32([9, 10, 4, 2])], |c, t| c.repeat(t[0], t[1]))
             .is(|x| Array::of(x[1].ne, |i| x[0].wrapped(i)))
+            .laid(ROWS)
             .learns(),
         Row::new("repeat_back", "REPEAT_BACK")
             .case([f32([64, 6, 4, 2]), f32([32, 6, 1, 2])], |c, t| c.repeat_back(t[0], t[1]))

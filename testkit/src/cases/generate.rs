@@ -84,6 +84,7 @@ fn masks() -> Vec<Row> {
             .in_place("diag_mask_inf_inplace", |c, t| c.diag_mask_inf_inplace(t[0], 0)),
         future("diag_mask_zero", "DIAG_MASK_ZERO", Context::diag_mask_zero, 0.0)
             .no_vulkan()
+            .no_meta()
             .in_place("diag_mask_zero_inplace", |c, t| c.diag_mask_zero_inplace(t[0], 0)),
         Row::new("diag", "DIAG")
             .case([f32([9, 1, 3])], |c, t| c.diag(t[0]))

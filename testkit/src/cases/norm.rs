@@ -139,7 +139,7 @@ fn sums() -> Vec<Row> {
             .learns(),
         must(each_row("sum_rows", "SUM_ROWS", Context::sum_rows, |r| vec![sum(r)], &SHAPES)).learns(),
         must(each_row("mean", "MEAN", Context::mean, |r| vec![mean(r)], &SHAPES)).learns(),
-        each_row("cumsum", "CUMSUM", Context::cumsum, cumulated, &SHAPES).no_meta(),
+        each_row("cumsum", "CUMSUM", Context::cumsum, cumulated, &SHAPES),
         Row::new("count_equal", "COUNT_EQUAL")
             .case([of(I32, [300, 4]).within(0.0, 3.0), of(I32, [300, 4]).within(0.0, 3.0)], |c, t| {
                 c.count_equal(t[0], t[1])

@@ -65,6 +65,6 @@ pub(super) fn rows() -> Vec<Row> {
             })
             .laid(super::PLAIN)
             .no_meta(),
-        set_rows.call(|c, t| c.set_rows(t[0], t[1], t[2])),
+        set_rows.call(|c, t| c.set_rows(t[0], t[1], t[2])).no_meta(),
     ]
 }
