@@ -91,9 +91,16 @@ fn by_op() -> BTreeMap<String, Vec<Row>> {
     all
 }
 
-/// Cases that Mesa can't compute in time: it takes minutes to compile the shaders for long rows.
+/// Cases for which Mesa compiles shaders for minutes: long rows, and products of many types.
 fn is_slow(row: &Row, case: &Case) -> bool {
-    crate::is_software() && row.op == "SOFT_MAX" && case.operands[0].ne[0] > 1000
+    let few = [DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q8_0, DType::Q4_K];
+    let slow = match row.op {
+        "SOFT_MAX" => case.operands[0].ne[0] > 1000,
+        "MUL_MAT" => !few.contains(&case.operands[0].dtype) || case.operands[0].ne[0] > 256,
+        "MUL_MAT_ID" => ![DType::F32, DType::Q8_0].contains(&case.operands[0].dtype),
+        _ => false,
+    };
+    slow && crate::is_software()
 }
 
 /// Compares a row's cases that the device claims, and returns how many there are, and how many it doesn't claim.

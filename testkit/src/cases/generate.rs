@@ -57,10 +57,14 @@ fn embedding(steps: &Array, dim: usize, period: f64) -> Array {
 
 type Mask = for<'c> fn(&'c Context, Tensor<'c>, i32) -> Result<Tensor<'c>>;
 
-/// Infinity tells devices apart nowhere, so it is limited.
+/// What is hidden lies above the diagonal, moved by two.
 fn future(name: &'static str, op: &'static str, mask: Mask, hidden: f64) -> Row {
     let row = Row::new(name, op)
-        .case([f32([9, 7, 3])], move |c, t| c.clamp(mask(c, t[0], 2)?, -9.0, 9.0))
+        .case([f32([9, 7, 3])], move |c, t| {
+            let y = mask(c, t[0], 2)?;
+            // Infinity tells devices apart nowhere.
+            if hidden == 0.0 { Ok(y) } else { c.clamp(y, -9.0, 9.0) }
+        })
         .is(move |x| Array::of(x[0].ne, |i| if i[0] > i[1] + 2 { hidden } else { x[0].at(i) }))
         .laid(PLAIN)
         .near(1e-6);
