@@ -220,18 +220,21 @@ fn meta_mirrored_operations_equal_one_device() {
     let (one, several) = (Device::cpu().unwrap(), meta(2));
     let mut wrong = Vec::new();
     for row in rows().iter().filter(|row| !row.looks() && !row.cases.is_empty()) {
-        let mut n = 0;
+        let (mut n, mut why) = (0, Vec::new());
         for case in &row.cases {
             let context = format!("{} of {}", row.name, case.name());
             match computed(several, case) {
                 Ok(got) => assert!(got == computed(one, case).unwrap(), "{context}"),
-                Err(Error::Unsupported { .. }) => continue,
+                Err(error @ Error::Unsupported { .. }) => {
+                    why.push(error);
+                    continue;
+                }
                 Err(error) => panic!("{context}: {error}"),
             }
             n += 1;
         }
         if (n > 0) != row.meta {
-            wrong.push(format!("{}: {n} of {} cases are computed", row.name, row.cases.len()));
+            wrong.push(format!("{}: {n} of {} cases are computed: {why:?}", row.name, row.cases.len()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -71,13 +71,15 @@ fn products() -> Vec<Row> {
     let kernels = || of(F16, [3, 8, 6]);
     vec![
         Row::new("conv_1d", "")
-            .case([f32([3, 8, 6]), f32([40, 8, 2])], |c, t| c.conv_1d(t[0], t[1], padded()))
+            .call(|c, t| c.conv_1d(t[0], t[1], padded()))
+            .case([f32([3, 8, 6]), f32([40, 8, 2])], |c, t| c.conv_1d(c.cont(t[0])?, t[1], padded()))
             .near(1e-2)
             .case([kernels(), f32([40, 8, 2])], |c, t| c.conv_1d(t[0], t[1], padded()))
             .near(1e-2)
             .must(),
         Row::new("conv_2d", "")
-            .case(images(f32([3, 3, 4, 6])), |c, t| c.conv_2d(t[0], t[1], padded()))
+            .call(|c, t| c.conv_2d(t[0], t[1], padded()))
+            .case(images(f32([3, 3, 4, 6])), |c, t| c.conv_2d(c.cont(t[0])?, t[1], padded()))
             .near(1e-2)
             .case(images(of(F16, [3, 3, 4, 6])), |c, t| c.conv_2d(t[0], t[1], padded()))
             .near(1e-2)
