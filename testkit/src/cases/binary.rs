@@ -8,7 +8,7 @@ use super::row::{Refused, Row};
 use super::{BF16, F16, F32, I32, PLAIN, ROWS};
 use crate::array::Array;
 
-type Make = for<'c> fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>>;
+type OfPair = for<'c> fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>>;
 
 const F64: DType = DType::F64;
 const I8: DType = DType::I8;
@@ -20,7 +20,7 @@ fn pair(a: DType, b: DType, ne: [usize; 4]) -> [Operand; 2] {
 }
 
 /// A row of the first operand and of the second, repeated over it.
-fn repeated(name: &'static str, op: &'static str, make: Make, f: fn(f64, f64) -> f64) -> Row {
+fn repeated(name: &'static str, op: &'static str, make: OfPair, f: fn(f64, f64) -> f64) -> Row {
     let reference = move |x: &[Array]| Array::of(x[0].ne, |i| f(x[0].at(i), x[1].wrapped(i)));
     let types = [(F32, F32), (F16, F16), (BF16, BF16), (F16, F32), (BF16, F32)];
     let shapes = [SHAPE, [6, 1, 1, 1], [3, 1, 3, 1], [1, 4, 1, 2], [1, 1, 1, 1]];

@@ -9,7 +9,7 @@ use super::row::{Refused, Row};
 use super::unary::{gelu, gelu_quick, relu, silu};
 use super::{BF16, F16, F32, PLAIN};
 use crate::array::Array;
-use crate::gelu_erf;
+use crate::erf::gelu_erf;
 
 type Halves = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
 type Split = for<'c> fn(&'c Context, Tensor<'c>, Tensor<'c>) -> Result<Tensor<'c>>;

@@ -15,7 +15,7 @@ pub const EPS: f32 = 1e-2;
 const LONG: [[usize; 4]; 7] =
     [[67, 5, 3, 2], [1, 1, 1, 1], [37, 1, 1, 1], [3, 5, 3, 1], [64, 5, 3, 1], [1025, 5, 3, 1], [4096, 5, 3, 1]];
 
-type Make = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
+type OfRows = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
 
 fn sum(row: &[f64]) -> f64 {
     row.iter().sum()
@@ -51,7 +51,13 @@ fn cumulated(row: &[f64]) -> Vec<f64> {
 }
 
 /// A function of each row of `f32`.
-fn each_row(name: &'static str, op: &'static str, make: Make, f: fn(&[f64]) -> Vec<f64>, shapes: &[[usize; 4]]) -> Row {
+fn each_row(
+    name: &'static str,
+    op: &'static str,
+    make: OfRows,
+    f: fn(&[f64]) -> Vec<f64>,
+    shapes: &[[usize; 4]],
+) -> Row {
     let row = Row::new(name, op).all(shapes, |row, &ne| {
         row.case([f32(ne).within(-2.0, 3.0)], move |c, t| make(c, t[0])).is(move |x| x[0].rows(f)).laid(ROWS).off(5e-5)
     });

@@ -9,7 +9,7 @@ use crate::array::Array;
 use crate::layout::Layout;
 
 /// A call that is refused.
-pub type Call = Box<dyn for<'c> Fn(&'c Context) -> Result<Tensor<'c>> + Send + Sync>;
+pub type Refusal = Box<dyn for<'c> Fn(&'c Context) -> Result<Tensor<'c>> + Send + Sync>;
 
 /// How a call is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Row {
     /// The function, where it is one of single elements.
     pub each: Option<Each>,
     /// Calls that are refused.
-    pub refused: Vec<(Refused, Call)>,
+    pub refused: Vec<(Refused, Refusal)>,
     /// Whether ggml has a shader for Vulkan, and this crate lets it run.
     pub vulkan: bool,
     /// Whether meta devices compute it.

@@ -6,7 +6,7 @@ use super::case::{input, of};
 use super::each::{Each, Make, Param, Second};
 use super::row::{Refused, Row};
 use super::{F16, F32, FLAT, PLAIN};
-use crate::gelu_erf;
+use crate::erf::gelu_erf;
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
