@@ -91,13 +91,17 @@ fn by_op() -> BTreeMap<String, Vec<Row>> {
     all
 }
 
-/// Cases for which Mesa compiles shaders for minutes: long rows, and products of many types.
+/// Cases for which Mesa compiles shaders for minutes: long rows, and products of many types or numbers of columns.
 fn is_slow(row: &Row, case: &Case) -> bool {
-    let few = [DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q8_0, DType::Q4_K];
+    let dtype_in = |few: &[DType]| few.contains(&case.operands[0].dtype);
     let slow = match row.op {
         "SOFT_MAX" => case.operands[0].ne[0] > 1000,
-        "MUL_MAT" => !few.contains(&case.operands[0].dtype) || case.operands[0].ne[0] > 256,
-        "MUL_MAT_ID" => ![DType::F32, DType::Q8_0].contains(&case.operands[0].dtype),
+        "MUL_MAT" => match case.operands[1].ne[1] {
+            1 => !dtype_in(&[DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q8_0, DType::Q4_K]),
+            12 | 40 => !dtype_in(&[DType::F32, DType::F16, DType::Q4_0]),
+            _ => true,
+        },
+        "MUL_MAT_ID" => !dtype_in(&[DType::F32, DType::Q8_0]),
         _ => false,
     };
     slow && crate::is_software()
