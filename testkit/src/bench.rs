@@ -7,7 +7,12 @@ use ggml::prelude::*;
 use ggml::run::{Compare, Comparison};
 use ggml::{GraphAllocator, Result};
 
+use crate::array::Array;
+use crate::encode::encode;
 use crate::layout::{Layout, inside};
+
+/// The value in gaps: infinite in 16 bits, and large in all other types.
+const STRAY: f64 = 1e9;
 
 /// A context, and the values of its inputs.
 pub struct Bench<'c> {
@@ -69,6 +74,39 @@ impl<'c> Bench<'c> {
         let axes = layout.axes();
         let t = self.within(dtype, axes.map(|i| ne[i]), from, to);
         if layout == Layout::Plain { t } else { self.ctx.permute(t, axes).unwrap() }
+    }
+
+    /// An input of these values.
+    fn input(&self, values: &Array, dtype: DType) -> (Tensor<'c>, Array) {
+        // Blocks whose bytes the tests don't write are ggml's, and no reference asks for their values.
+        let written = dtype.block_size() == 1 || matches!(dtype, DType::Q8_0 | DType::Q4_0);
+        let (bytes, rounded) = if written {
+            encode(dtype, &values.data)
+        } else {
+            let floats: Vec<f32> = values.data.iter().map(|&x| x as f32).collect();
+            (dtype.quantize(&floats, values.ne[0], None).unwrap(), values.data.clone())
+        };
+        (self.put(dtype, values.ne.map(|n| n as i64), bytes), Array { ne: values.ne, data: rounded })
+    }
+
+    /// An operand with these values in this layout, and the values after rounding to the type.
+    pub fn operand(&self, values: &Array, dtype: DType, layout: Layout) -> (Tensor<'c>, Array) {
+        let axes = layout.axes();
+        if layout != Layout::Gaps {
+            let (t, rounded) = self.input(&values.permuted(axes), dtype);
+            let t = if layout == Layout::Plain { t } else { self.ctx.permute(t, axes).unwrap() };
+            return (t, rounded.permuted(axes));
+        }
+        // With values in the gaps that would show in any result.
+        let gap = dtype.block_size() as usize;
+        let [n0, n1, n2, n3] = values.ne;
+        let around = Array::of([n0 + gap, n1 + 1, n2 + 1, n3], |[i0, i1, i2, i3]| {
+            let inside = i0 >= gap && i1 < n1 && i2 >= 1;
+            if inside { values.at([i0 - gap, i1, i2 - 1, i3]) } else { STRAY }
+        });
+        let (whole, rounded) = self.input(&around, dtype);
+        let t = inside(self.ctx, whole);
+        (t, Array::of(values.ne, |[i0, i1, i2, i3]| rounded.at([i0 + gap, i1, i2 + 1, i3])))
     }
 
     /// An input of values as large as the bench reaches.

@@ -53,8 +53,14 @@ fn every_builder_is_in_the_table() {
     let builders = builders();
     assert!(builders.len() > 60, "too few builders are found: {builders:?}");
     let missing: Vec<_> = builders.difference(&table).collect();
-    assert!(missing.is_empty(), "not in tests/abuse/ops: {missing:?}");
+    assert!(missing.is_empty(), "not in testkit/src/cases, nor in tests/abuse/ops: {missing:?}");
     let gone: Vec<_> = table.difference(&builders).collect();
-    assert!(gone.is_empty(), "in tests/abuse/ops, but not found in src/ops: {gone:?}");
+    assert!(gone.is_empty(), "in the table, but not found in src/ops: {gone:?}");
+    let rows = ops::table().iter().flat_map(|row| [Some(row.name), row.in_place.as_ref().map(|(name, _)| *name)]);
+    let rows: BTreeSet<_> = rows.flatten().map(str::to_owned).collect();
+    let missing: Vec<_> = builders.difference(&rows).filter(|name| !name.contains("custom")).collect();
+    assert!(missing.is_empty(), "not in testkit/src/cases: {missing:?}");
+    let gone: Vec<_> = rows.difference(&builders).collect();
+    assert!(gone.is_empty(), "in testkit/src/cases, but not found in src/ops: {gone:?}");
     assert_eq!(table.len(), ops::all().len(), "an operation is in the table twice");
 }

@@ -6,59 +6,10 @@ use ggml::prelude::*;
 use crate::bench::{Bench, Known};
 use crate::finish;
 use crate::leaves::Leaves;
+use crate::ops;
 use crate::program::World;
 use crate::stats::{may_fail, must_fail};
 use crate::typed::typed;
-
-/// Operations that mostly can be derived.
-const STEPS: &[&str] = &[
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "add1",
-    "scale",
-    "sum",
-    "sum_rows",
-    "mean",
-    "repeat",
-    "repeat_back",
-    "cont",
-    "reshape",
-    "view",
-    "permute",
-    "transpose",
-    "mul_mat",
-    "get_rows",
-    "soft_max",
-    "rope",
-    "rms_norm",
-    "cross_entropy_loss",
-    "im2col",
-    "pool_2d",
-    "unary",
-    "glu",
-    "neg",
-    "abs",
-    "relu",
-    "silu",
-    "exp",
-    "sqr",
-    "sqrt",
-    "log",
-    "sin",
-    "cos",
-    "diag_mask_inf",
-    "diag_mask_zero",
-    "out_prod",
-    "acc",
-    "set",
-    "cpy",
-    "leaky_relu",
-    "norm",
-    "concat",
-    "clamp",
-];
 
 /// Makes a loss of a state's tensors, and a few steps of an optimiser.
 pub(crate) fn parameters<'c>(
@@ -76,8 +27,9 @@ pub(crate) fn parameters<'c>(
     let others = steps.known.clone();
     steps.known = (0..3).map(|_| others[rng.usize(..others.len())].clone()).collect();
     steps.known.extend(parameters.iter().map(|&k| k.clone()));
+    let derived: Vec<_> = ops::table().iter().filter(|row| row.learns).map(|row| row.name).collect();
     for _ in 0..rng.usize(1..5) {
-        world.one_of(rng, &mut steps, ctx, STEPS);
+        world.one_of(rng, &mut steps, ctx, &derived);
     }
     let wanted = parameters.iter().fold(0, |all, k| all | k.root);
     let last = steps.known.iter().rev().find(|k| k.deps & wanted == wanted && k.dtype() == DType::F32);

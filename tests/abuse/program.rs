@@ -292,7 +292,7 @@ impl World {
         }
         self.stats.ops[i].calls += 1;
         let mut draw = Draw { ctx, rng, bench, dims, trace: self.trace, used: 0, undefined: false };
-        let result = (op.run)(&mut draw);
+        let result = op.run(&mut draw);
         let (used, undefined) = (draw.used, draw.undefined);
         match result {
             Ok(mut made) => {

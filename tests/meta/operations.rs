@@ -2,13 +2,13 @@
 
 use fastrand::Rng;
 use ggml::prelude::*;
-use ggml::{
-    GraphAllocator,
-    ops::{Conv2dOptions, GluOp, InterpolateMode, InterpolateOptions, PadOptions, Pool2dOptions, PoolOp},
-};
+use ggml::{GraphAllocator, ops::GluOp};
+use testkit::bench::Bench;
+use testkit::cases::case::Case;
+use testkit::cases::rows;
 use testkit::device::limited;
 
-use crate::support::{meta, noise, run};
+use crate::support::{meta, noise};
 
 /// Matrices that are split as their names say, and mirrored ones.
 fn weights(device: Device) -> Weights {
@@ -200,48 +200,42 @@ fn meta_random_programs_equal_one_device_or_are_refused() {
     assert!(allocated > 1000 && scheduled > 500, "few were taken: {allocated}, {scheduled}");
 }
 
-type Build = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
+/// What a device computes of a case whose operands are mirrored.
+fn computed(device: Device, case: &Case) -> ggml::Result<Vec<u8>> {
+    let ctx = Context::new();
+    let bench = Bench::new(&ctx, 1.0);
+    let y = case.build(&bench, &case.layings()[0])?;
+    let graph = ctx.graph([y])?;
+    let mut allocator = GraphAllocator::new(device.buffer_type());
+    let mut backend = limited(device.init()?);
+    let mut run = allocator.alloc(&graph, &mut backend)?;
+    bench.set(|t, bytes| run.set_bytes(t, bytes))?;
+    run.compute()?;
+    run.get_bytes(y)
+}
 
-/// Operations that each device computes as a whole if nothing is split.
-const WHOLE: &[Build] = &[
-    |ctx, x| ctx.repeat(x, ctx.concat(x, x, 1)?),
-    |ctx, x| ctx.concat(x, ctx.sqr(x)?, 2),
-    |ctx, x| ctx.group_norm(x, 2, 1e-5),
-    |ctx, x| ctx.sum(x),
-    |ctx, x| ctx.cumsum(x),
-    |ctx, x| ctx.cast(ctx.argmax(ctx.reshape(x, [8, 32])?)?, DType::F32),
-    |ctx, x| ctx.out_prod(x, ctx.sin(x)?),
-    |ctx, x| ctx.clamp(ctx.diag_mask_inf(x, 1)?, -9.0, 9.0),
-    |ctx, x| ctx.pad(x, PadOptions::new().with_right([1, 2, 0, 0])),
-    |ctx, x| ctx.cont(ctx.view(x, [3, 2, 2], x.nb()[1..].try_into().unwrap(), 8)?),
-    |ctx, x| ctx.interpolate(x, [16, 16, 4], InterpolateOptions::new(InterpolateMode::Nearest)),
-    |ctx, x| ctx.pool_2d(x, PoolOp::Max, Pool2dOptions::new([2; 2])),
-    |ctx, x| {
-        ctx.conv_2d(
-            ctx.cont(ctx.view(x, [3, 3, 4], x.nb()[1..].try_into().unwrap(), 0)?)?,
-            x,
-            Conv2dOptions::new().with_padding([1; 2]),
-        )
-    },
-    |ctx, x| ctx.sqrt(ctx.sqr(x)?),
-    |ctx, x| ctx.log(ctx.scale_bias(ctx.cos(x)?, 1.0, 2.0)?),
-    |ctx, x| ctx.leaky_relu(x, 0.1),
-    |ctx, x| ctx.norm(x, 1e-5),
-    |ctx, x| ctx.l2_norm(x, 1e-5),
-    |ctx, x| ctx.mean(x),
-    |ctx, x| ctx.div(x, ctx.scale_bias(ctx.sqr(x)?, 1.0, 1.0)?),
-];
-
+/// Rows of the table: each device computes as a whole what is not split, and the rest is refused.
 #[test]
 fn meta_mirrored_operations_equal_one_device() {
-    let x = noise(8 * 8 * 4, 3);
-    for (i, build) in WHOLE.iter().enumerate() {
-        let compute = |device| {
-            let ctx = Context::new();
-            run(device, &ctx, (&x, &[8, 8, 4]), |x| ctx.scale(build(&ctx, ctx.scale(x, 1.0)?)?, 1.0))
-        };
-        let [one, several] =
-            [Device::cpu().unwrap(), meta(2)].map(|d| compute(d).unwrap_or_else(|e| panic!("{i}: {e}")));
-        assert_eq!(one, several, "{i}");
+    let (one, several) = (Device::cpu().unwrap(), meta(2));
+    let mut wrong = Vec::new();
+    for row in rows().iter().filter(|row| !row.looks() && !row.cases.is_empty()) {
+        let (mut n, mut why) = (0, Vec::new());
+        for case in &row.cases {
+            let context = format!("{} of {}", row.name, case.name());
+            match computed(several, case) {
+                Ok(got) => assert!(got == computed(one, case).unwrap(), "{context}"),
+                Err(error @ Error::Unsupported { .. }) => {
+                    why.push(error);
+                    continue;
+                }
+                Err(error) => panic!("{context}: {error}"),
+            }
+            n += 1;
+        }
+        if (n > 0) != row.meta {
+            wrong.push(format!("{}: {n} of {} cases are computed: {why:?}", row.name, row.cases.len()));
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

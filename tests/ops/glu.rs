@@ -1,10 +1,11 @@
 //! Gated linear units.
 
+use ggml::ops::GluOp;
 use ggml::prelude::*;
-use ggml::{Result, ops::GluOp};
+use testkit::cases::unary::{gelu, gelu_quick, relu, silu};
+use testkit::gelu_erf;
 
 use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
-use crate::unary::{gelu, gelu_erf, gelu_quick, relu, silu};
 
 /// A unit, the function of its gate, and its tolerance where ggml uses a table of 16-bit floats.
 type Case = (GluOp, fn(f64) -> f64, f64);
@@ -62,42 +63,6 @@ fn glu_equals_plain_rust() {
     }
 }
 
-type OfHalves = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
-type OfTwo = for<'c> fn(&'c Context, Tensor<'c>, Tensor<'c>) -> Result<Tensor<'c>>;
-
-/// The methods of each unit.
-const METHODS: [(GluOp, OfHalves, OfHalves, OfTwo); 5] = [
-    (GluOp::Reglu, |c, a| c.reglu(a), |c, a| c.reglu_swapped(a), |c, a, b| c.reglu_split(a, b)),
-    (GluOp::Geglu, |c, a| c.geglu(a), |c, a| c.geglu_swapped(a), |c, a, b| c.geglu_split(a, b)),
-    (GluOp::Swiglu, |c, a| c.swiglu(a), |c, a| c.swiglu_swapped(a), |c, a, b| c.swiglu_split(a, b)),
-    (GluOp::GegluErf, |c, a| c.geglu_erf(a), |c, a| c.geglu_erf_swapped(a), |c, a, b| c.geglu_erf_split(a, b)),
-    (GluOp::GegluQuick, |c, a| c.geglu_quick(a), |c, a| c.geglu_quick_swapped(a), |c, a, b| c.geglu_quick_split(a, b)),
-];
-
-#[test]
-fn glu_methods_compute_their_unit() {
-    for dtype in [DType::F32, DType::F16, DType::BF16] {
-        for &op in GluOp::ALL {
-            let &(_, halves, swapped, split) = METHODS.iter().find(|(unit, ..)| *unit == op).unwrap();
-            let ctx = Context::new();
-            let lab = Lab::new(&ctx);
-            let (x, _) = lab.operand(&Array::sample(ne([34, 3, 2]), 4, -2.0, 2.0), dtype, Layout::Plain);
-            let (y, _) = lab.operand(&Array::sample(ne([34, 3, 2]), 5, -2.0, 2.0), dtype, Layout::Plain);
-            let outputs = [
-                halves(&ctx, x).unwrap(),
-                swapped(&ctx, x).unwrap(),
-                split(&ctx, x, y).unwrap(),
-                ctx.glu(x, op, false).unwrap(),
-                ctx.glu(x, op, true).unwrap(),
-                ctx.glu_split(x, y, op).unwrap(),
-            ];
-            let got = lab.run_all(&outputs).unwrap();
-            assert_eq!(got[..3], got[3..], "{op:?} {dtype}");
-            assert_ne!(got[0], got[1], "{op:?} {dtype}");
-        }
-    }
-}
-
 #[test]
 fn swiglu_oai_and_swiglu_clamp_equal_plain_rust() {
     for (shape, threads) in [(ne([1]), 2), (ne([37, 3]), 1), (ne([6, 3, 2, 2]), 3)] {
@@ -144,20 +109,6 @@ fn glu_refuses_unsuitable_operands() {
     let x = of(DType::F32, [8, 3, 2]);
     let swapped = ctx.permute(of(DType::F32, [8, 2, 3]), [0, 2, 1, 3]).unwrap();
     let turned = ctx.transpose(of(DType::F32, [3, 8, 2])).unwrap();
-    let limited: [OfTwo; 2] = [|c, a, b| c.swiglu_oai(a, b, 1.0, 1.0), |c, a, b| c.swiglu_clamp(a, b, 1.0)];
-    for split in METHODS.map(|(.., split)| split).into_iter().chain(limited) {
-        refused!(Shape, split(&ctx, x, of(DType::F32, [8, 2, 3])));
-        refused!(Shape, split(&ctx, x, swapped));
-        refused!(Shape, split(&ctx, swapped, x));
-        refused!(DType, split(&ctx, x, of(DType::F16, [8, 3, 2])));
-        refused!(DType, split(&ctx, of(DType::I32, [8, 3, 2]), x));
-    }
-    for halves in METHODS.iter().flat_map(|(_, a, b, _)| [a, b]) {
-        refused!(Shape, halves(&ctx, of(DType::F32, [1, 3, 2])), "nothing to multiply");
-        refused!(DType, halves(&ctx, of(DType::I32, [8, 3, 2])));
-        refused!(Shape, halves(&ctx, swapped));
-        refused!(Shape, halves(&ctx, turned));
-    }
     for (op, ..) in GATES {
         refused!(Shape, ctx.glu(of(DType::F32, [1, 3, 2]), op, false), "nothing to multiply");
         refused!(DType, ctx.glu(of(DType::I32, [8, 3, 2]), op, false));

@@ -1,58 +1,25 @@
 //! In-place functions: their results, that they write nothing else, and refused operands.
 
 use ggml::prelude::*;
-use ggml::{
-    Result,
-    ops::{SetOptions, UnaryOp},
-};
+use ggml::{Result, ops::SetOptions};
+use testkit::cases::each::{Each, Second};
+use testkit::cases::{Row, rows};
 use testkit::encode::{decode, encode};
+use testkit::layout::inside;
 
-use crate::support::{Array, Lab, assert_close, ne, precision, refused};
-use crate::unary::{Build, definition};
+use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
 
-type Definition = fn(f64) -> f64;
+/// In-place functions of one operand, by the table.
+fn functions() -> impl Iterator<Item = (Row, Each)> {
+    let of_one = |row: Row| {
+        let each = row.each.filter(|each| each.second == Second::None)?;
+        row.in_place.is_some().then_some((row, each))
+    };
+    rows().into_iter().filter_map(of_one)
+}
 
-/// In-place functions of one operand, each with the one that makes a new tensor.
-const PAIRS: &[(&str, Build, Build)] = &[
-    ("abs", |c, a| c.abs(a), |c, a| c.abs_inplace(a)),
-    ("ceil", |c, a| c.ceil(a), |c, a| c.ceil_inplace(a)),
-    ("cos", |c, a| c.cos(a), |c, a| c.cos_inplace(a)),
-    ("elu", |c, a| c.elu(a), |c, a| c.elu_inplace(a)),
-    ("exp", |c, a| c.exp(a), |c, a| c.exp_inplace(a)),
-    ("expm1", |c, a| c.expm1(a), |c, a| c.expm1_inplace(a)),
-    ("floor", |c, a| c.floor(a), |c, a| c.floor_inplace(a)),
-    ("gelu", |c, a| c.gelu(a), |c, a| c.gelu_inplace(a)),
-    ("gelu_erf", |c, a| c.gelu_erf(a), |c, a| c.gelu_erf_inplace(a)),
-    ("gelu_quick", |c, a| c.gelu_quick(a), |c, a| c.gelu_quick_inplace(a)),
-    ("log", |c, a| c.log(a), |c, a| c.log_inplace(a)),
-    ("neg", |c, a| c.neg(a), |c, a| c.neg_inplace(a)),
-    ("relu", |c, a| c.relu(a), |c, a| c.relu_inplace(a)),
-    ("round", |c, a| c.round(a), |c, a| c.round_inplace(a)),
-    ("sgn", |c, a| c.sgn(a), |c, a| c.sgn_inplace(a)),
-    ("sigmoid", |c, a| c.sigmoid(a), |c, a| c.sigmoid_inplace(a)),
-    ("silu", |c, a| c.silu(a), |c, a| c.silu_inplace(a)),
-    ("sin", |c, a| c.sin(a), |c, a| c.sin_inplace(a)),
-    ("softplus", |c, a| c.softplus(a), |c, a| c.softplus_inplace(a)),
-    ("sqr", |c, a| c.sqr(a), |c, a| c.sqr_inplace(a)),
-    ("sqrt", |c, a| c.sqrt(a), |c, a| c.sqrt_inplace(a)),
-    ("step", |c, a| c.step(a), |c, a| c.step_inplace(a)),
-    ("tanh", |c, a| c.tanh(a), |c, a| c.tanh_inplace(a)),
-    ("trunc", |c, a| c.trunc(a), |c, a| c.trunc_inplace(a)),
-    ("hardswish", |c, a| c.unary(a, UnaryOp::HardSwish), |c, a| c.unary_inplace(a, UnaryOp::HardSwish)),
-    ("dup", |c, a| c.dup(a), |c, a| c.dup_inplace(a)),
-];
-
-/// Functions with a parameter, all of which support `f32`.
-const PARAMETERISED: &[(&str, Build, Definition)] = &[
-    ("leaky_relu", |c, a| c.leaky_relu_inplace(a, 0.25), |x| if x > 0.0 { x } else { 0.25 * x }),
-    ("scale", |c, a| c.scale_inplace(a, -1.5), |x| -1.5 * x),
-    ("scale_bias", |c, a| c.scale_bias_inplace(a, 0.5, 3.0), |x| 0.5 * x + 3.0),
-    ("clamp", |c, a| c.clamp_inplace(a, -0.5, 1.25), |x| x.clamp(-0.5, 1.25)),
-    ("fill", |c, a| c.fill_inplace(a, 0.75), |_| 0.75),
-];
-
-fn of_name(name: &str) -> (Definition, f64) {
-    if name == "dup" { (|x| x, 0.0) } else { definition(name) }
+fn in_place<'c>(row: &Row, ctx: &'c Context, a: Tensor<'c>) -> Result<Tensor<'c>> {
+    (row.in_place.as_ref().unwrap().1)(ctx, &[a])
 }
 
 /// A state with these values.
@@ -84,24 +51,27 @@ fn part_of<'c>(ctx: &'c Context, t: Tensor<'c>) -> Tensor<'c> {
     ctx.view(t, PART, [nb1, 2 * nb2, 4 * nb2], 2 * nb0 + nb1).unwrap()
 }
 
-/// Runs `build` on a whole tensor and on a view, of a result and of a state, and compares the whole tensor afterwards.
+/// Writes to a whole tensor and to a view, of a result and of a state, and compares the whole tensor afterwards.
 #[track_caller]
-fn check(name: &str, dtype: DType, build: Build, f: Definition, inexact: f64, parts: bool) {
-    let values = Array::sample(WHOLE, 11, 0.1, 3.5);
-    let values = if matches!(name, "log" | "sqrt") { values } else { values.map(|x| x - 1.8) };
-    let tolerance = precision(dtype).max(inexact);
+fn check(row: &Row, each: &Each, dtype: DType) {
+    let name = row.name;
+    let (from, to) = each.limits;
+    let values = Array::sample(WHOLE, 11, from, to);
+    let tolerance = precision(dtype).max(each.off());
     for (part, threads) in [(false, 2), (false, 1), (true, 3)] {
-        if part && !parts {
+        if part && !each.layouts.contains(&Layout::Gaps) {
             continue;
         }
         let context = format!("{name} of {dtype}, of a part: {part}");
-        let after =
-            |before: &Array| Array::of(before.ne, |i| if part && !in_part(i) { before.at(i) } else { f(before.at(i)) });
+        let after = |before: &Array| {
+            let all = each.of_arrays(std::slice::from_ref(before));
+            Array::of(before.ne, |i| if part && !in_part(i) { before.at(i) } else { all.at(i) })
+        };
         let ctx = Context::new();
         let lab = Lab::with_threads(&ctx, threads);
-        let (x, rounded) = lab.operand(&values, dtype, crate::support::Layout::Plain);
+        let (x, rounded) = lab.operand(&values, dtype, Layout::Plain);
         let t = ctx.cont(x).unwrap();
-        let y = build(&ctx, if part { part_of(&ctx, t) } else { t }).unwrap();
+        let y = in_place(row, &ctx, if part { part_of(&ctx, t) } else { t }).unwrap();
         assert!(y.is_view(), "{context}");
         // The result comes first, so that the tensor is copied after the write.
         let copy = ctx.cont(y).unwrap();
@@ -112,7 +82,7 @@ fn check(name: &str, dtype: DType, build: Build, f: Definition, inexact: f64, pa
         let (state, before) = state(&values, dtype);
         let ctx = Context::new();
         let s = state.tensor("s").unwrap();
-        let y = build(&ctx, if part { part_of(&ctx, s) } else { s }).unwrap();
+        let y = in_place(row, &ctx, if part { part_of(&ctx, s) } else { s }).unwrap();
         Lab::with_threads(&ctx, threads).run_all(&[ctx.cont(y).unwrap()]).unwrap();
         assert_close(&held(&state), &after(&before), tolerance, &format!("{context}, a state"));
     }
@@ -120,31 +90,44 @@ fn check(name: &str, dtype: DType, build: Build, f: Definition, inexact: f64, pa
 
 #[test]
 fn unary_inplace_writes_only_its_operand() {
-    for (name, _, build) in PAIRS {
-        let (f, inexact) = of_name(name);
-        for dtype in [DType::F32, DType::F16, DType::BF16] {
-            check(name, dtype, *build, f, inexact, true);
+    let mut n = 0;
+    for (row, each) in functions() {
+        for &dtype in each.types {
+            check(&row, &each, dtype);
         }
+        n += 1;
     }
-    for (name, build, f) in PARAMETERISED {
-        check(name, DType::F32, *build, *f, 0.0, false);
-    }
-    check("leaky_relu", DType::F16, PARAMETERISED[0].1, PARAMETERISED[0].2, 0.0, false);
-    check("scale", DType::BF16, PARAMETERISED[1].1, PARAMETERISED[1].2, 0.0, false);
-    check("clamp", DType::F16, PARAMETERISED[3].1, PARAMETERISED[3].2, 0.0, false);
-    check("fill", DType::F16, PARAMETERISED[4].1, PARAMETERISED[4].2, 0.0, false);
+    assert!(n > 25, "{n} functions");
 }
 
 /// In-place results equal those in new tensors, bit by bit.
 #[test]
 fn inplace_operations_equal_their_counterparts() {
-    for (name, beside, build) in PAIRS {
+    for (row, each) in functions() {
         let ctx = Context::new();
         let lab = Lab::new(&ctx);
         let (x, _) = lab.plain(&Array::sample(ne([37, 3]), 5, 0.1, 3.0));
-        let y = build(&ctx, ctx.cont(x).unwrap()).unwrap();
-        let got = lab.run_all(&[beside(&ctx, x).unwrap(), ctx.cont(y).unwrap()]).unwrap();
-        assert_eq!(got[0], got[1], "{name}");
+        let y = in_place(&row, &ctx, ctx.cont(x).unwrap()).unwrap();
+        let beside = (each.make)(&ctx, &[x], &each.usual()).unwrap();
+        let got = lab.run_all(&[beside, ctx.cont(y).unwrap()]).unwrap();
+        assert_eq!(got[0], got[1], "{}", row.name);
+    }
+}
+
+/// What a function doesn't take beside its operand, it doesn't take in place, either.
+#[test]
+fn h10_inplace_functions_refuse_the_same_strides() {
+    for (row, _) in functions() {
+        for laying in row.cases[0].forbidden() {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let result = ctx.cont(lab.plain(&Array::sample(ne([4, 3, 2, 2]), 3, 0.5, 2.0)).0).unwrap();
+            let t = match laying[0] {
+                Layout::Gaps => inside(&ctx, result),
+                layout => ctx.permute(result, layout.axes()).unwrap(),
+            };
+            refused!(Shape, in_place(&row, &ctx, t), "{} {laying:?}", row.name);
+        }
     }
 }
 
@@ -173,12 +156,11 @@ fn inplace_operations_refuse_weights_and_inputs() {
     let x = ctx.input("x", DType::F32, [4, 2]).unwrap();
     let one = ctx.input("one", DType::F32, [1]).unwrap();
     let flat = |t| ctx.reshape(t, [8]).unwrap();
-    let builds = PAIRS.iter().map(|(name, _, build)| (name, build));
-    for (name, build) in builds.chain(PARAMETERISED.iter().map(|(name, build, _)| (name, build))) {
-        refused!(Frozen, build(&ctx, w), "{name}");
-        refused!(Frozen, build(&ctx, flat(w)), "{name}");
-        refused!(Shape, build(&ctx, x), "{name}");
-        refused!(Shape, build(&ctx, flat(x)), "{name}");
+    for (row, _) in functions() {
+        refused!(Frozen, in_place(&row, &ctx, w), "{}", row.name);
+        refused!(Frozen, in_place(&row, &ctx, flat(w)), "{}", row.name);
+        refused!(Shape, in_place(&row, &ctx, x), "{}", row.name);
+        refused!(Shape, in_place(&row, &ctx, flat(x)), "{}", row.name);
     }
     for (name, build) in OF_TWO {
         refused!(Frozen, build(&ctx, w, one), "{name}");

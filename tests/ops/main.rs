@@ -36,6 +36,7 @@ mod set_rows;
 mod softmax;
 mod sort;
 mod support;
+mod table;
 #[cfg(ggml_0_28)]
 mod top_k_mask;
 mod trust;

@@ -1,10 +1,9 @@
-//! Masks, diagonals and triangles.
+//! Masks, which write infinity and may write it in place.
 
 use ggml::Result;
-use ggml::ops::TriType;
 use ggml::prelude::*;
 
-use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, ne, refused};
+use crate::support::{Array, Lab, assert_close, assert_in_place, ne, refused};
 
 type Build = for<'c> fn(&'c Context, Tensor<'c>, i32) -> Result<Tensor<'c>>;
 
@@ -42,55 +41,4 @@ fn diag_mask_hides_later_positions() {
             refused!(DType, build(&ctx, ctx.cast(half, DType::F16).unwrap(), 0));
         }
     }
-}
-
-#[test]
-fn diag_fills_the_diagonal_and_zeros_the_rest() {
-    for shape in [ne([1]), ne([7]), ne([5, 1, 3, 2])] {
-        for layout in Layout::ROWS {
-            let ctx = Context::new();
-            let lab = Lab::new(&ctx);
-            let (x, values) = lab.operand(&Array::sample(shape, 4, -2.0, 2.0), DType::F32, layout);
-            let want = Array::of([shape[0], shape[0], shape[2], shape[3]], |[i0, i1, i2, i3]| {
-                if i0 == i1 { values.at([i0, 0, i2, i3]) } else { 0.0 }
-            });
-            assert_close(&lab.run(ctx.diag(x).unwrap()).unwrap(), &want, 0.0, &format!("{shape:?} {layout:?}"));
-        }
-    }
-    let ctx = Context::new();
-    refused!(Shape, ctx.diag(ctx.input("x", DType::F32, [4, 2]).unwrap()));
-    let column = ctx.view(ctx.input("y", DType::F32, [2, 4]).unwrap(), [1, 4], [8, 32, 32], 0).unwrap();
-    refused!(Shape, ctx.diag(ctx.transpose(column).unwrap()), "elements with gaps");
-    refused!(DType, ctx.diag(ctx.input("x", DType::F16, [4]).unwrap()));
-    refused!(Shape, ctx.diag(ctx.input("x", DType::F32, [1_i64 << 40]).unwrap()), "the result is too large");
-}
-
-/// Whether an element is kept, by column and row.
-type Kept = fn(usize, usize) -> bool;
-
-#[test]
-fn tri_keeps_its_triangle() {
-    let kinds: [(TriType, Kept); 4] = [
-        (TriType::Lower, |column, row| column < row),
-        (TriType::LowerDiag, |column, row| column <= row),
-        (TriType::Upper, |column, row| column > row),
-        (TriType::UpperDiag, |column, row| column >= row),
-    ];
-    for shape in [ne([1, 1]), ne([5, 5]), ne([4, 4, 3, 2])] {
-        for (kind, kept) in kinds {
-            for threads in [1, 3] {
-                let ctx = Context::new();
-                let lab = Lab::with_threads(&ctx, threads);
-                let (x, values) = lab.plain(&Array::sample(shape, 4, -2.0, 2.0));
-                let want = Array::of(shape, |i| if kept(i[0], i[1]) { values.at(i) } else { 0.0 });
-                let got = lab.run(ctx.tri(x, kind).unwrap()).unwrap();
-                assert_close(&got, &want, 0.0, &format!("{kind:?} {shape:?}"));
-            }
-        }
-    }
-    let ctx = Context::new();
-    let x = ctx.input("x", DType::F32, [4, 4]).unwrap();
-    refused!(Shape, ctx.tri(ctx.input("x", DType::F32, [4, 3]).unwrap(), TriType::Lower));
-    refused!(Shape, ctx.tri(ctx.transpose(x).unwrap(), TriType::Lower));
-    refused!(DType, ctx.tri(ctx.input("x", DType::F16, [4, 4]).unwrap(), TriType::Upper));
 }

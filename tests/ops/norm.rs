@@ -1,10 +1,10 @@
-//! In-place norms, and the gradient of `rms_norm`.
+//! In-place norms.
 
 use ggml::Result;
 use ggml::prelude::*;
+use testkit::cases::norm::{EPS, by_length, by_root_of_mean_square, normalised};
 
-use crate::reduce::{EPS, by_length, by_root_of_mean_square, normalised};
-use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, derived, ne, refused, weighted};
+use crate::support::{Array, Lab, assert_close, assert_in_place, ne, refused};
 
 type Build = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
 
@@ -97,33 +97,5 @@ fn norms_inplace_write_columns() {
             });
             assert_close(&got[1], &left, 2e-5, &format!("{name}: what is written to"));
         }
-    }
-}
-
-#[test]
-fn rms_norm_back_is_the_gradient() {
-    for shape in SHAPES {
-        let (of_x, of_grad) = (Array::sample(shape, 4, -2.0, 3.0), Array::sample(shape, 5, -1.0, 1.0));
-        let want = derived(&of_x, |x| weighted(&x.rows(by_root_of_mean_square), &of_grad));
-        for (threads, layout) in [(1, Layout::Plain), (3, Layout::Gaps), (2, Layout::Swapped)] {
-            let ctx = Context::new();
-            let lab = Lab::with_threads(&ctx, threads);
-            let (grad, _) = lab.operand(&of_grad, DType::F32, layout);
-            let (x, _) = lab.operand(&of_x, DType::F32, layout);
-            let got = lab.run(ctx.rms_norm_back(grad, x, EPS).unwrap()).unwrap();
-            assert_close(&got, &want, 5e-5, &format!("{shape:?} {layout:?}"));
-        }
-    }
-    let ctx = Context::new();
-    let of = |dtype, shape: [i64; 2]| ctx.input("x", dtype, shape).unwrap();
-    let x = of(DType::F32, [4, 4]);
-    for other in [of(DType::F32, [4, 2]), of(DType::F32, [2, 4]), ctx.transpose(x).unwrap()] {
-        refused!(Shape, ctx.rms_norm_back(x, other, EPS));
-        refused!(Shape, ctx.rms_norm_back(other, x, EPS));
-    }
-    refused!(DType, ctx.rms_norm_back(x, of(DType::F16, [4, 4]), EPS));
-    refused!(DType, ctx.rms_norm_back(of(DType::F16, [4, 4]), x, EPS));
-    for eps in [-1e-3, f32::NAN, f32::INFINITY] {
-        refused!(Param, ctx.rms_norm_back(x, x, eps), "{eps}");
     }
 }

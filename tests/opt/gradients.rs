@@ -3,6 +3,7 @@
 use ggml::ops::{Conv2dOptions, GluOp, Pool2dOptions, PoolOp, RopeMode, RopeOptions, SetOptions, SoftMaxOptions};
 use ggml::opt::{BuildType, LossType, OptContext, OptParams, OptRun};
 use ggml::prelude::*;
+use testkit::cases::rows;
 
 use super::{cpu, state, waves};
 
@@ -96,31 +97,14 @@ const A: [i64; 4] = [4, 3, 2, 1];
 
 #[test]
 fn gradients_of_elementwise_functions() {
-    type Unary = for<'c> fn(&'c Context, Tensor<'c>) -> ggml::Result<Tensor<'c>>;
-    let table: [(&str, f32, Unary); 16] = [
-        ("abs", 0.1, Context::abs),
-        ("cos", 0.5, Context::cos),
-        ("exp", 0.0, Context::exp),
-        ("expm1", 0.0, Context::expm1),
-        ("log", 0.8, Context::log),
-        ("neg", 0.0, Context::neg),
-        ("relu", 0.1, Context::relu),
-        ("silu", 0.1, Context::silu),
-        ("sin", 0.5, Context::sin),
-        ("softplus", 0.1, Context::softplus),
-        ("sqr", 0.3, Context::sqr),
-        ("sqrt", 0.8, Context::sqrt),
-        ("dup", 0.1, Context::dup),
-        // These are piecewise constant, and pass no gradient on.
-        ("step", 0.1, |ctx, p| ctx.mul(p, ctx.step(p)?)),
-        ("sgn", 0.1, |ctx, p| ctx.mul(p, ctx.sgn(ctx.neg(p)?)?)),
-        ("twice", 0.8, |ctx, p| ctx.div(ctx.sqr(p)?, ctx.sqrt(p)?)),
-    ];
-    for (name, middle, f) in table {
-        check(name, middle, &[A], |ctx, p| f(ctx, p[0]));
+    for row in rows() {
+        let Some((slope, case)) = row.each.and_then(|each| each.slope).zip(row.cases.first()) else { continue };
+        check(row.name, slope, &vec![A; case.operands.len()], |ctx, p| (case.build)(ctx, p));
     }
-    check("scale", 0.1, &[A], |ctx, p| ctx.scale(p[0], -1.5));
-    check("scale_bias", 0.1, &[A], |ctx, p| ctx.scale_bias(p[0], -1.5, 2.0));
+    // These are piecewise constant, and pass no gradient on.
+    check("step", 0.1, &[A], |ctx, p| ctx.mul(p[0], ctx.step(p[0])?));
+    check("sgn", 0.1, &[A], |ctx, p| ctx.mul(p[0], ctx.sgn(ctx.neg(p[0])?)?));
+    check("twice", 0.8, &[A], |ctx, p| ctx.div(ctx.sqr(p[0])?, ctx.sqrt(p[0])?));
 }
 
 #[test]

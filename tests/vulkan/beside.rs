@@ -1,10 +1,4 @@
-//! Operands' layouts, and the difference of results.
-
-use testkit::layout::Layout;
-
-/// The layouts that operands are tested in.
-pub(crate) const ALL: [Layout; 4] = [Layout::Plain, Layout::Gaps, Layout::Swapped, Layout::Transposed];
-pub(crate) const ROWS: [Layout; 3] = Layout::ROWS;
+//! The difference of results.
 
 /// The difference of two results, relative to the magnitude of the second.
 pub(crate) fn distance(got: &[f32], want: &[f32]) -> f64 {

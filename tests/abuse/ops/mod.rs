@@ -14,28 +14,56 @@ mod rope;
 mod set;
 mod softmax;
 mod spatial;
+mod table;
 mod unary;
 mod view;
 
+use std::sync::OnceLock;
+
 use ggml::Result;
+use testkit::cases::Row;
+use testkit::cases::each::{Each, Make};
 
 use crate::bench::Made;
 use crate::draw::Draw;
+pub(crate) use table::table;
 
 /// An operation.
 pub(crate) struct Op {
     /// The builder's name.
     pub(crate) name: &'static str,
-    /// Draws operands, calls the builder, and says what should come of it.
-    pub(crate) run: for<'c> fn(&mut Draw<'_, 'c>) -> Result<Made<'c>>,
+    run: Run,
+}
+
+/// How operands are drawn, the builder is called, and what is said should come of it.
+enum Run {
+    /// By a function of a family here.
+    Own(for<'c> fn(&mut Draw<'_, 'c>) -> Result<Made<'c>>),
+    /// As a function of each element.
+    Each(&'static Each),
+    /// Likewise, in place.
+    InPlace(&'static Each, Make),
+    /// As one of a row's cases.
+    Row(&'static Row),
+}
+
+impl Op {
+    pub(crate) fn run<'c>(&self, p: &mut Draw<'_, 'c>) -> Result<Made<'c>> {
+        match self.run {
+            Run::Own(run) => run(p),
+            Run::Each(each) => table::each(p, self.name, each),
+            Run::InPlace(each, make) => table::in_place(p, self.name, each, make),
+            Run::Row(row) => table::row(p, row),
+        }
+    }
 }
 
 /// A line of a family's table.
 const fn op(name: &'static str, run: for<'c> fn(&mut Draw<'_, 'c>) -> Result<Made<'c>>) -> Op {
-    Op { name, run }
+    Op { name, run: Run::Own(run) }
 }
 
-/// All operations.
+/// Operations that are drawn in a way of their own.
 pub(crate) const FAMILIES: &[&[Op]] = &[
     view::OPS,
     attention::OPS,
@@ -63,9 +91,11 @@ pub(crate) const FAMILIES: &[&[Op]] = &[
     spatial::POOLS,
     spatial::SIZES,
     unary::OPS,
-    unary::TABLE,
 ];
 
+/// All operations.
 pub(crate) fn all() -> Vec<&'static Op> {
-    FAMILIES.iter().flat_map(|f| f.iter()).collect()
+    static OTHERS: OnceLock<Vec<Op>> = OnceLock::new();
+    let others = OTHERS.get_or_init(table::others);
+    FAMILIES.iter().flat_map(|f| f.iter()).chain(others).collect()
 }

@@ -42,12 +42,6 @@ pub(super) const OPS: &[Op] = &[
         let t = build!(p, argmax(a.t));
         Ok(p.only(t))
     }),
-    op("cross_entropy_loss", |p| {
-        let a = p.f32();
-        let b = p.operand(a.dtype(), a.ne())?;
-        let t = build!(p, cross_entropy_loss(a.t, b.t));
-        Ok(p.only(t))
-    }),
     op("cross_entropy_loss_back", |p| {
         let a = p.plain()?;
         let b = p.operand(a.dtype(), a.ne())?;

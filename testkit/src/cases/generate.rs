@@ -1,0 +1,137 @@
+//! Constants, sequences, embeddings of time steps, and masks.
+
+use ggml::Result;
+use ggml::ops::TriType;
+use ggml::prelude::*;
+
+use super::case::{f32, input};
+use super::each::{Each, Param};
+use super::row::{Refused, Row};
+use super::{F16, F32, PLAIN, ROWS};
+use crate::array::Array;
+use crate::layout::Layout;
+
+fn constants() -> Vec<Row> {
+    let fill = Each {
+        params: &[Param { usual: 0.75, from: -2.0, to: 2.0 }],
+        in_place: Some(("fill_inplace", |c, t, p| c.fill_inplace(t[0], p[0]))),
+        types: &[F32, F16],
+        layouts: PLAIN,
+        error: 0.0,
+        ..Each::new(|c, t, p| c.fill(t[0], p[0]), |_, p| p[0])
+    };
+    let mut fill = fill.row("fill", "FILL").no_meta();
+    // Its builder already refuses other floats.
+    fill.refused.retain(|(how, _)| *how == Refused::DType);
+    let fill = fill.refuses(Refused::DType, |c| c.fill(input(c, DType::BF16, [4]), 1.0));
+    vec![
+        fill,
+        Row::new("arange", "ARANGE")
+            .case([], |c, _| c.arange(1.0, 700.0, 0.5))
+            .is(|_| Array::of([1398, 1, 1, 1], |[i, ..]| 1.0 + 0.5 * i as f64))
+            .near(1e-6)
+            .no_meta(),
+        Row::new("timestep_embedding", "TIMESTEP_EMBEDDING")
+            .all([(7, 32, 1000), (5, 31, 10_000)], |row, (n, dim, period)| {
+                row.case([f32([n]).within(0.0, 20.0)], move |c, t| c.timestep_embedding(t[0], dim, period))
+                    .is(move |x| embedding(&x[0], dim as usize, period.into()))
+                    .laid(&Layout::ALL)
+                    .off(5e-5)
+                    .must()
+            })
+            .no_meta(),
+    ]
+}
+
+/// Frequency `j` of `half` is `period` to the power of `-j / half`.
+fn embedding(steps: &Array, dim: usize, period: f64) -> Array {
+    let half = dim / 2;
+    Array::of([dim, steps.ne[0], 1, 1], |[i, row, ..]| {
+        if i == 2 * half {
+            return 0.0;
+        }
+        let angle = steps.data[row] * period.powf(-((i % half) as f64) / half as f64);
+        if i < half { angle.cos() } else { angle.sin() }
+    })
+}
+
+type Mask = for<'c> fn(&'c Context, Tensor<'c>, i32) -> Result<Tensor<'c>>;
+
+/// What is hidden lies above the diagonal, moved by two.
+fn future(name: &'static str, op: &'static str, mask: Mask, hidden: f64) -> Row {
+    let row = Row::new(name, op)
+        .case([f32([9, 7, 3])], move |c, t| {
+            let y = mask(c, t[0], 2)?;
+            // Infinity tells devices apart nowhere.
+            if hidden == 0.0 { Ok(y) } else { c.clamp(y, -9.0, 9.0) }
+        })
+        .is(move |x| Array::of(x[0].ne, |i| if i[0] > i[1] + 2 { hidden } else { x[0].at(i) }))
+        .laid(PLAIN)
+        .near(1e-6);
+    row.refuses(Refused::Param, move |c| mask(c, input(c, F32, [6, 4]), -1))
+        .refuses(Refused::Shape, move |c| mask(c, c.transpose(input(c, F32, [6, 4]))?, 0))
+        .refuses(Refused::DType, move |c| mask(c, input(c, F16, [6, 4]), 0))
+        .learns()
+}
+
+fn masks() -> Vec<Row> {
+    let kept = |kind: TriType, i: [usize; 4]| match kind {
+        TriType::Lower => i[0] < i[1],
+        TriType::LowerDiag => i[0] <= i[1],
+        TriType::Upper => i[0] > i[1],
+        _ => i[0] >= i[1],
+    };
+    let kinds = [TriType::Lower, TriType::LowerDiag, TriType::Upper, TriType::UpperDiag];
+    vec![
+        future("diag_mask_inf", "DIAG_MASK_INF", Context::diag_mask_inf, -9.0)
+            .must()
+            .in_place("diag_mask_inf_inplace", |c, t| c.diag_mask_inf_inplace(t[0], 0)),
+        future("diag_mask_zero", "DIAG_MASK_ZERO", Context::diag_mask_zero, 0.0)
+            .no_vulkan()
+            .no_meta()
+            .in_place("diag_mask_zero_inplace", |c, t| c.diag_mask_zero_inplace(t[0], 0)),
+        Row::new("diag", "DIAG")
+            .case([f32([9, 1, 3])], |c, t| c.diag(t[0]))
+            .is(|x| {
+                let [n, _, n2, n3] = x[0].ne;
+                Array::of([n, n, n2, n3], |i| if i[0] == i[1] { x[0].at([i[0], 0, i[2], i[3]]) } else { 0.0 })
+            })
+            .laid(ROWS)
+            .near(1e-6)
+            .refuses(Refused::Shape, |c| c.diag(input(c, F32, [4, 2])))
+            .refuses(Refused::DType, |c| c.diag(input(c, F16, [4])))
+            .refuses(Refused::Shape, |c| c.diag(input(c, F32, [1 << 40])))
+            .refuses(Refused::Shape, |c| {
+                let column = c.view(input(c, F32, [2, 4]), [1, 4], [8, 32, 32], 0)?;
+                c.diag(c.transpose(column)?)
+            })
+            .no_meta(),
+        Row::new("tri", "TRI")
+            .all(kinds, |row, kind| {
+                row.case([f32([9, 9, 3])], move |c, t| c.tri(t[0], kind))
+                    .is(move |x| Array::of(x[0].ne, |i| if kept(kind, i) { x[0].at(i) } else { 0.0 }))
+                    .laid(PLAIN)
+                    .near(1e-6)
+            })
+            .refuses(Refused::Shape, |c| c.tri(input(c, F32, [4, 3]), TriType::Lower))
+            .refuses(Refused::Shape, |c| c.tri(c.transpose(input(c, F32, [4, 4]))?, TriType::Lower))
+            .refuses(Refused::DType, |c| c.tri(input(c, F16, [4, 4]), TriType::Upper))
+            .no_meta(),
+    ]
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = constants();
+    rows.extend(masks());
+    #[cfg(ggml_0_28)]
+    rows.push(
+        Row::new("top_k_mask", "TOP_K_MASK")
+            .case([f32([67, 5, 3]).within(-1.0, 1.0), super::case::ints([4, 5, 3], 0..60)], |c, t| {
+                c.top_k_mask(t[0], t[1], ops::TopKMaskOptions::new())
+            })
+            .near(0.0)
+            .no_vulkan()
+            .no_meta(),
+    );
+    rows
+}

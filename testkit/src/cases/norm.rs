@@ -1,0 +1,214 @@
+//! Norms, sums and other functions of rows.
+
+use ggml::Result;
+use ggml::ops::SortOrder;
+use ggml::prelude::*;
+
+use super::case::{f32, input, of};
+use super::row::{Refused, Row};
+use super::{BF16, F16, F32, I32, PLAIN, ROWS};
+use crate::array::{Array, derived, weighted};
+use crate::layout::Layout;
+
+/// What norms add or divide by at least.
+pub const EPS: f32 = 1e-2;
+const LONG: [[usize; 4]; 7] =
+    [[67, 5, 3, 2], [1, 1, 1, 1], [37, 1, 1, 1], [3, 5, 3, 1], [64, 5, 3, 1], [1025, 5, 3, 1], [4096, 5, 3, 1]];
+
+type OfRows = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
+
+fn sum(row: &[f64]) -> f64 {
+    row.iter().sum()
+}
+
+fn mean(row: &[f64]) -> f64 {
+    sum(row) / row.len() as f64
+}
+
+fn squares(row: &[f64]) -> f64 {
+    row.iter().map(|x| x * x).sum()
+}
+
+pub fn normalised(row: &[f64]) -> Vec<f64> {
+    let m = mean(row);
+    let centred: Vec<f64> = row.iter().map(|x| x - m).collect();
+    let deviation = (squares(&centred) / row.len() as f64 + f64::from(EPS)).sqrt();
+    centred.into_iter().map(|x| x / deviation).collect()
+}
+
+pub fn by_root_of_mean_square(row: &[f64]) -> Vec<f64> {
+    let root = (squares(row) / row.len() as f64 + f64::from(EPS)).sqrt();
+    row.iter().map(|x| x / root).collect()
+}
+
+pub fn by_length(row: &[f64]) -> Vec<f64> {
+    let length = squares(row).sqrt().max(f64::from(EPS));
+    row.iter().map(|x| x / length).collect()
+}
+
+fn cumulated(row: &[f64]) -> Vec<f64> {
+    (1..=row.len()).map(|n| sum(&row[..n])).collect()
+}
+
+/// A function of each row of `f32`.
+fn each_row(
+    name: &'static str,
+    op: &'static str,
+    make: OfRows,
+    f: fn(&[f64]) -> Vec<f64>,
+    shapes: &[[usize; 4]],
+) -> Row {
+    let row = Row::new(name, op).all(shapes, |row, &ne| {
+        row.case([f32(ne).within(-2.0, 3.0)], move |c, t| make(c, t[0])).is(move |x| x[0].rows(f)).laid(ROWS).off(5e-5)
+    });
+    row.refuses(Refused::DType, move |c| make(c, input(c, F16, [4, 2, 2])))
+}
+
+/// What all norms refuse.
+fn refuses(row: Row, make: for<'c> fn(&'c Context, Tensor<'c>, f32) -> Result<Tensor<'c>>) -> Row {
+    row.all([-1e-3, f32::NAN, f32::INFINITY], |row, eps| {
+        row.refuses(Refused::Param, move |c| make(c, input(c, F32, [4, 2, 2]), eps))
+    })
+}
+
+fn norms() -> Vec<Row> {
+    let mut norm = each_row("norm", "NORM", |c, a| c.norm(a, EPS), normalised, &LONG);
+    let mut l2_norm = each_row("l2_norm", "L2_NORM", |c, a| c.l2_norm(a, EPS), by_length, &LONG);
+    let mut rms_norm = each_row("rms_norm", "RMS_NORM", |c, a| c.rms_norm(a, EPS), by_root_of_mean_square, &LONG);
+    for case in norm.cases.iter_mut().chain(&mut l2_norm.cases) {
+        case.layouts = &Layout::ALL;
+    }
+    for case in norm.cases.iter_mut().chain(&mut rms_norm.cases) {
+        case.must = true;
+    }
+    let mut group_norm = Row::new("group_norm", "GROUP_NORM")
+        .all([([16, 16, 32, 2], 8), ([4, 3, 6, 2], 3), ([5, 1, 4, 1], 4)], |row, (ne, groups)| {
+            row.case([f32(ne)], move |c, t| c.group_norm(t[0], groups, EPS))
+                // A group's elements are contiguous in a plain array.
+                .is(move |x| {
+                    let size = x[0].ne[0] * x[0].ne[1] * x[0].ne[2] / groups as usize;
+                    Array { ne: x[0].ne, data: x[0].data.chunks(size).flat_map(normalised).collect() }
+                })
+                .laid(ROWS)
+        })
+        .in_place("group_norm_inplace", |c, t| c.group_norm_inplace(t[0], 1, EPS));
+    group_norm.cases[0].must = true;
+    vec![
+        refuses(norm, Context::norm).in_place("norm_inplace", |c, t| c.norm_inplace(t[0], EPS)).learns(),
+        refuses(rms_norm, Context::rms_norm)
+            .in_place("rms_norm_inplace", |c, t| c.rms_norm_inplace(t[0], EPS))
+            .learns(),
+        refuses(l2_norm, Context::l2_norm).in_place("l2_norm_inplace", |c, t| c.l2_norm_inplace(t[0], EPS)),
+        refuses(group_norm, |c, a, eps| c.group_norm(a, 1, eps))
+            .all([0, -1, 4, 7, i32::MIN, i32::MAX], |row, groups| {
+                row.refuses(Refused::Param, move |c| c.group_norm(input(c, F32, [4, 3, 6]), groups, EPS))
+            })
+            .refuses(Refused::DType, |c| c.group_norm(input(c, F16, [4, 3, 6]), 1, EPS)),
+        Row::new("rms_norm_back", "RMS_NORM_BACK")
+            .all([[5, 3, 2, 2], [37, 1, 1, 1]], |row, ne| {
+                row.case([f32(ne).within(-1.0, 1.0), f32(ne)], |c, t| c.rms_norm_back(t[0], t[1], EPS))
+                    .is(|x| derived(&x[1], |y| weighted(&y.rows(by_root_of_mean_square), &x[0])))
+                    .laid(ROWS)
+                    .off(5e-5)
+            })
+            .case([f32([300, 4]), f32([300, 4])], |c, t| c.rms_norm_back(t[0], t[1], EPS))
+            .all([[4, 2], [2, 4]], |row, ne| {
+                row.refuses(Refused::Shape, move |c| c.rms_norm_back(input(c, F32, [4, 4]), input(c, F32, ne), EPS))
+                    .refuses(Refused::Shape, move |c| c.rms_norm_back(input(c, F32, ne), input(c, F32, [4, 4]), EPS))
+            })
+            .refuses(Refused::DType, |c| c.rms_norm_back(input(c, F32, [4, 4]), input(c, F16, [4, 4]), EPS))
+            .refuses(Refused::DType, |c| c.rms_norm_back(input(c, F16, [4, 4]), input(c, F32, [4, 4]), EPS))
+            .all([-1e-3, f32::NAN, f32::INFINITY], |row, eps| {
+                row.refuses(Refused::Param, move |c| c.rms_norm_back(input(c, F32, [4]), input(c, F32, [4]), eps))
+            })
+            .no_meta(),
+    ]
+}
+
+fn sums() -> Vec<Row> {
+    const SHAPES: [[usize; 4]; 4] = [[67, 5, 3, 2], [1, 1, 1, 1], [37, 1, 1, 1], [64, 1, 4, 1]];
+    let must = |mut row: Row| {
+        row.cases[0].must = true;
+        row
+    };
+    let count = |x: &[Array]| x[0].data.iter().zip(&x[1].data).filter(|(a, b)| a == b).count();
+    let sum_of = |row: Row, dtype| {
+        let f32s = dtype == F32 && cfg!(ggml_0_28);
+        row.case([of(dtype, [67, 5, 3, 2]).within(-1.0, 2.0)], |c, t| c.sum(t[0]))
+            .is(|x| Array { ne: [1; 4], data: vec![sum(&x[0].data)] })
+            // Since 0.28, the kernel of f32 uses all strides.
+            .laid(if f32s { &Layout::ALL } else { ROWS })
+    };
+    vec![
+        must(Row::new("sum", "SUM").all([F32, F16, BF16], sum_of))
+            .refuses(Refused::DType, |c| c.sum(input(c, I32, [4, 2])))
+            .learns(),
+        must(each_row("sum_rows", "SUM_ROWS", Context::sum_rows, |r| vec![sum(r)], &SHAPES)).learns(),
+        must(each_row("mean", "MEAN", Context::mean, |r| vec![mean(r)], &SHAPES)).learns(),
+        each_row("cumsum", "CUMSUM", Context::cumsum, cumulated, &SHAPES),
+        Row::new("count_equal", "COUNT_EQUAL")
+            .case([of(I32, [300, 4]).within(0.0, 3.0), of(I32, [300, 4]).within(0.0, 3.0)], |c, t| {
+                c.count_equal(t[0], t[1])
+            })
+            .is(move |x| Array { ne: [1; 4], data: vec![count(x) as f64] })
+            .makes(DType::I64)
+            .near(1e-6)
+            .no_meta()
+            .refuses(Refused::Shape, |c| c.count_equal(input(c, I32, [4, 3]), input(c, I32, [3, 4])))
+            .refuses(Refused::DType, |c| c.count_equal(input(c, I32, [4, 3]), input(c, F32, [4, 3])))
+            .refuses(Refused::DType, |c| c.count_equal(input(c, DType::I64, [4, 3]), input(c, I32, [4, 3]))),
+    ]
+}
+
+fn places() -> Vec<Row> {
+    let largest = |r: &[f64]| r.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap().0 as f64;
+    let argmax = Row::new("argmax", "ARGMAX")
+        .all([[700, 9], [33, 7], [1000, 7]], |row, ne| {
+            row.case([f32(ne)], |c, t| c.argmax(t[0]))
+                .is(move |x| {
+                    let places: Vec<f64> = x[0].data.chunks(x[0].ne[0]).map(largest).collect();
+                    Array { ne: [places.len(), 1, 1, 1], data: places }
+                })
+                .makes(I32)
+                .laid(&[Layout::Plain, Layout::Gaps])
+                .near(1e-6)
+        })
+        .must()
+        .refuses(Refused::Shape, |c| c.argmax(input(c, F32, [4, 3, 2])))
+        .refuses(Refused::Shape, |c| c.argmax(input(c, F32, [4, 3, 1, 2])))
+        .refuses(Refused::DType, |c| c.argmax(input(c, I32, [4, 2])))
+        .refuses(Refused::Shape, |c| c.argmax(c.transpose(input(c, F32, [4, 2]))?));
+    let sort = |order: SortOrder| {
+        move |row: &[f64]| {
+            let mut places: Vec<usize> = (0..row.len()).collect();
+            places.sort_by(
+                |&a, &b| if order == SortOrder::Asc { row[a].total_cmp(&row[b]) } else { row[b].total_cmp(&row[a]) },
+            );
+            places.into_iter().map(|i| i as f64).collect::<Vec<_>>()
+        }
+    };
+    let orders = [([67, 9], SortOrder::Asc), ([500, 6], SortOrder::Desc), ([100, 7], SortOrder::Desc)];
+    let argsort = Row::new("argsort", "ARGSORT")
+        .all(orders, |row, (ne, order)| {
+            row.case([f32(ne)], move |c, t| c.argsort(t[0], order))
+                .is(move |x| x[0].rows(sort(order)))
+                .makes(I32)
+                .laid(PLAIN)
+                .near(1e-6)
+        })
+        .must();
+    vec![
+        argmax,
+        argsort.no_meta(),
+        Row::new("argsort_top_k", "ARGSORT").call(|c, t| c.argsort_top_k(t[0], 1)),
+        // In no order: compared in tests of their own.
+        Row::new("top_k", "TOP_K").call(|c, t| c.top_k(t[0], 1)),
+    ]
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = norms();
+    rows.extend(sums());
+    rows.extend(places());
+    rows
+}
