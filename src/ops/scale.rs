@@ -80,8 +80,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Param`](crate::Error::Param) unless `min <= max`; else as [`Context::leaky_relu`]. Since ggml 0.28, rows
-    /// may have any distance.
+    /// [`Error::Param`](crate::Error::Param) unless `min <= max`; else as [`Context::relu`]. Before ggml 0.28 also
+    /// [`Error::Shape`](crate::Error::Shape) unless rows are evenly spaced.
     #[doc(alias = "ggml_clamp")]
     pub fn clamp<'c>(&'c self, a: Tensor<'c>, min: f32, max: f32) -> Result<Tensor<'c>> {
         limits(Call { op: entered!("clamp"), operands: &[a] }, a, min, max, false)?;

@@ -15,17 +15,11 @@ pub(super) fn xielu(t: TensorPtr) -> Verdict {
     need(a.is_contiguous_1(), EVEN)
 }
 
-pub(super) fn leaky_relu(t: TensorPtr) -> Verdict {
+/// A function without a kernel for bf16, which may find rows by one stride alone.
+pub(super) fn f32_or_f16(t: TensorPtr, is_even: bool) -> Verdict {
     let [a] = sources(t)?;
     rows_of(a, &[DType::F32, DType::F16], "the CPU kernel takes f32 or f16")?;
-    need(a.is_contiguous_1(), EVEN) // H10
-}
-
-/// The kernel of `clamp` finds each row by all strides since ggml 0.28.
-pub(super) fn clamp(t: TensorPtr) -> Verdict {
-    let [a] = sources(t)?;
-    rows_of(a, &[DType::F32, DType::F16], "the CPU kernel takes f32 or f16")?;
-    need(cfg!(ggml_0_28) || a.is_contiguous_1(), EVEN) // H10
+    need(!is_even || a.is_contiguous_1(), EVEN) // H10
 }
 
 pub(super) fn scale(t: TensorPtr) -> Verdict {
