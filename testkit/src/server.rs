@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-use ggml::rpc::{self, Server};
+use ggml::rpc::{self, Limits, Server};
 
 use crate::fake_gpu::{Call, Fault};
 
@@ -167,7 +167,9 @@ fn serve(address: SocketAddrV4) {
         limit_memory();
     }
     let threads = env::var(THREADS).map_or(2, |n| n.parse().unwrap());
-    let server = Server::builder().address(address).devices(devices()).threads(threads);
+    // As much for clients where the process has no limit: a sanitizer takes too long for gigabytes.
+    let limits = Limits::new().with_memory(2 << 30);
+    let server = Server::builder().address(address).devices(devices()).threads(threads).limits(limits);
     let server = server.start().unwrap();
     eprintln!("{READY}{}", server.address());
     thread::spawn(|| std::io::stdin().read_line(&mut String::new())).join().unwrap().unwrap();
