@@ -105,7 +105,7 @@ impl OptContext<'_> {
 }
 
 impl<'c> OptGraphs<'c> {
-    /// The graph that computes this, if there is one.
+    /// The graph that computes `what` of a training step, if training was prepared for that.
     pub(super) fn graph(&self, what: BuildType) -> Option<&Graph<'c>> {
         match what {
             BuildType::Forward => Some(&self.forward),

@@ -119,7 +119,7 @@ impl<'c> Bench<'c> {
         self.of(DType::F32, ne)
     }
 
-    /// An input of the first of these integers.
+    /// An input of shape `ne`, filled with as many of these integers as it has elements.
     pub fn ints<const N: usize>(&self, ne: [i64; N], values: impl IntoIterator<Item = i32>) -> Tensor<'c> {
         let n = ne.iter().product::<i64>().try_into().unwrap();
         self.put(DType::I32, ne, values.into_iter().take(n).flat_map(i32::to_ne_bytes).collect())

@@ -177,7 +177,7 @@ impl<'a> ClientSession<'a> {
             }
             Command::FreeBuffer => {
                 self.buffers.remove(fields.long()?)?;
-                // As ggml's server does, which its client knows.
+                // ggml's server discards all graphs, too, and its client sends them again.
                 self.graphs.clear();
                 Ok(())
             }
