@@ -85,9 +85,6 @@ pub(crate) fn record(entries: &mut Entries) -> Result<()> {
     for i in 0..entries.len() {
         let Some(node) = entries.get(i).filter(|e| e.kind == Kind::Node).map(|e| e.ptr) else { continue };
         let role = role(node);
-        if !role.reads() {
-            continue;
-        }
         if let Some((input, below)) = role.bound(node) {
             entries.bound(input, below);
         }
@@ -140,13 +137,6 @@ pub(crate) fn of_experts(node: TensorPtr) -> Option<usize> {
 }
 
 impl Role {
-    /// Whether the operation reads indices. If this is inlined, the optimiser may test a field that only `Reads` has before
-    /// it knows the variant. That is sound, but memcheck reports it.
-    #[inline(never)]
-    fn reads(self) -> bool {
-        matches!(self, Self::Reads { .. })
-    }
-
     /// The input that holds the operation's indices, with the indices' exclusive upper bound.
     fn bound(self, node: TensorPtr) -> Option<(TensorPtr, i64)> {
         let (slot, below) = self.picks(node)?;
