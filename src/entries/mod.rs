@@ -16,8 +16,8 @@ pub(crate) use store::{Lists, Store, StoreGuard, StorePool, no_nodes};
 /// A tensor of a graph, with what allocation needs to know of it.
 pub(crate) struct Entry {
     pub(crate) ptr: TensorPtr,
-    /// The exclusive upper bound of the indices, if the entry is an input that holds indices.
-    pub(crate) below: Option<i64>,
+    /// The exclusive upper bound of the indices if the entry is an input that holds indices, else `i64::MAX`.
+    pub(crate) below: i64,
     /// For an input with indices of rows to write to: whether rows of it need distinct values ([`Entries::distinct`]).
     pub(crate) distinct: bool,
     /// The start of the entry's sources in `Entries::srcs`.
@@ -132,7 +132,7 @@ impl Entries {
     /// Records that the values of `indices` must be below `n`.
     pub(crate) fn bound(&mut self, indices: TensorPtr, n: i64) {
         if let Some(e) = self.entry_mut(indices) {
-            e.below = Some(e.below.map_or(n, |below| below.min(n)));
+            e.below = e.below.min(n);
         }
     }
 

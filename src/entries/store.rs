@@ -251,7 +251,7 @@ impl Store {
         let kept = matches!(root_kind, Kind::Placed(_)) || t.root().flags() & output != 0;
         push(
             &mut self.entries.list,
-            Entry { ptr: t, below: None, distinct: false, first, root, mask, kind, root_kind, kept },
+            Entry { ptr: t, below: i64::MAX, distinct: false, first, root, mask, kind, root_kind, kept },
         )
     }
 }
