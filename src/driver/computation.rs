@@ -53,14 +53,19 @@ impl<'a, D: Driver> Computation<'a, D> {
         // SAFETY: the buffers live for `'a`, by this function's `# Safety`; only tensors of the list and their sources
         // are looked up.
         let known = unsafe { Known::new(device, types) };
+        let mut in_host_memory = false;
         for t in list.iter().filter_map(|&t| tensor(t)).filter(|t| is_computed(*t)) {
-            let foreign = |operand: &TensorPtr| known.memory_of(*operand).is_none();
-            if let Some(operand) = t.sources().find(foreign).or_else(|| Some(t).filter(foreign)) {
+            let result = known.memory_of(t);
+            in_host_memory |= matches!(result, Some(LentMemory::Host(..)));
+            let foreign = t.sources().find(|source| known.memory_of(*source).is_none());
+            if let Some(operand) = foreign.or_else(|| result.is_none().then_some(t)) {
                 let (op, what) = (t.op_name(), operand.info());
                 return Err(Failure::new(format!("{op}: {what} doesn't lie in memory of the device")));
             }
         }
-        Ok(Self { list, known, lends: Cell::new(false), written: Cell::new(0), copies: Cell::default() })
+        // Results in the device's own memory are not looked at.
+        let written = Cell::new(if in_host_memory { 0 } else { list.len() });
+        Ok(Self { list, known, lends: Cell::new(false), written, copies: Cell::default() })
     }
 
     pub(super) fn known(&self) -> &Known<'a, D> {
