@@ -167,8 +167,8 @@ fn serve(address: SocketAddrV4) {
         limit_memory();
     }
     let threads = env::var(THREADS).map_or(2, |n| n.parse().unwrap());
-    // As much for clients where the process has no limit: a sanitizer takes too long for gigabytes.
-    let limits = Limits::new().with_memory(2 << 30);
+    // As much for clients where the process has no limit: a sanitizer takes too long for gigabytes. None can take it all.
+    let limits = Limits::new().with_memory(2 << 30).with_client_memory(300 << 20);
     let server = Server::builder().address(address).devices(devices()).threads(threads).limits(limits);
     let server = server.start().unwrap();
     eprintln!("{READY}{}", server.address());
