@@ -12,7 +12,7 @@ const FUNCTION: &CStr = c"ggml_init";
 /// Loads a library besides those that the program was linked with, and keeps it.
 pub fn load(path: &Path) -> Result<()> {
     let name = CString::new(path.as_os_str().as_encoded_bytes())?;
-    // SAFETY: a C string; the library is a copy of ggml's, whose initialisers do nothing but for itself.
+    // SAFETY: a C string; the library is a copy of ggml's, whose initialisers do nothing outside of it.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() { Err(format!("cannot load {}", path.display()).into()) } else { Ok(()) }
 }

@@ -62,7 +62,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// What the processor has, but for plain Rust, which is there for tests.
+/// What the processor has, except plain Rust, which is there for tests.
 fn best() -> Level {
     let there = |level: &&Level| **level > Level::Plain && level.is_there();
     Level::ALL.iter().rev().find(there).copied().unwrap_or(Level::None)

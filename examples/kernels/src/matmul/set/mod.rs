@@ -66,7 +66,7 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn ints(self, x: i32) -> Self::Ints;
     /// The number in each lane.
     fn floats(self, x: f32) -> Self::Floats;
-    /// Zeros, but for the first lane of each half.
+    /// Zeros, except in the first lane of each half.
     fn starts(self, halves: [i32; 2]) -> Self::Ints;
     /// A number for each half.
     fn scales(self, halves: [f32; 2]) -> Self::Floats;
