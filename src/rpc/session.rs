@@ -67,14 +67,16 @@ impl Session {
         self.mark_lost(peer::fault(error, command, self.limit));
     }
 
-    /// Counts a new client, and connects to the server unless it is known to be lost.
+    /// Counts a new client, and connects to the server unless it is known to be lost. A server that no longer offers
+    /// what ggml was told is lost.
     ///
     /// A lack of file handles in this process says nothing about the server: the client is rejected, ggml reports an
     /// error, and a later attempt may succeed.
     pub(super) fn add_client(&mut self, client: &Peer) -> io::Result<()> {
         if self.server.is_none() && self.link.lost().is_none() {
-            match peer::open(self.link.endpoint(), &[self.link.address()], self.link.options()) {
-                Ok((peer, _)) => self.server = Some(peer),
+            let opened = peer::open(self.link.endpoint(), &[self.link.address()], self.link.options());
+            match opened.and_then(|(mut peer, _)| self.survey.check(&mut peer, &self.link).map(|()| peer)) {
+                Ok(peer) => self.server = Some(peer),
                 Err(_) if own::is_short_of_handles(client.stream()) => return Err(ErrorKind::OutOfMemory.into()),
                 Err(fault) => self.mark_lost(fault),
             }

@@ -38,6 +38,12 @@ impl Survey {
         Ok(Self { devices: (0..count).map(offer).collect::<Result<_, ConnectionError>>()? })
     }
 
+    /// Fails unless the server that `peer` is connected to offers the same. Another server may have taken the address.
+    pub(super) fn check(&self, peer: &mut Peer, link: &Link) -> Result<(), ConnectionError> {
+        let is_same = Self::make(peer, link)? == *self;
+        if is_same { Ok(()) } else { Err("it was replaced by a server of other devices".into()) }
+    }
+
     /// The relay's own answer to a request: one that this survey knows, or that the server must not give.
     pub(super) fn answer(&self, command: Command, request: &[u8]) -> Option<Vec<u8>> {
         let offer = || self.devices.get(usize::try_from(wire::device(request)).ok()?);

@@ -14,6 +14,9 @@ pub(super) struct TimeLimit {
     pub(super) total: Duration,
 }
 
+/// A time-out may be longer than what is left by this part of it, which saves setting it.
+const SLACK: u32 = 64;
+
 /// One direction of a connection. A socket's time-out restarts with every byte, so this also keeps a deadline for all
 /// reads and writes together.
 ///
@@ -23,13 +26,15 @@ pub(super) struct Timed {
     stream: Arc<TcpStream>,
     silence: Option<Duration>,
     deadline: Option<Instant>,
+    /// The time-out that the socket has in this direction: setting it takes a call of the system.
+    set: Option<Duration>,
 }
 
 impl Timed {
     /// Both directions of `stream`, sharing one file handle. No limit is set yet.
     pub(super) fn pair(stream: TcpStream) -> [Self; 2] {
         let stream = Arc::new(stream);
-        [Arc::clone(&stream), stream].map(|stream| Self { stream, silence: None, deadline: None })
+        [Arc::clone(&stream), stream].map(|stream| Self { stream, silence: None, deadline: None, set: None })
     }
 
     pub(super) fn stream(&self) -> &TcpStream {
@@ -43,9 +48,9 @@ impl Timed {
         self.deadline = start.checked_add(limit.total);
     }
 
-    /// Runs `step` after passing the remaining time to `set`, which sets the socket's time-out.
+    /// Runs `step` after passing the remaining time to `set`, which sets the socket's time-out, unless it has about that.
     fn within<R>(
-        &self,
+        &mut self,
         set: impl FnOnce(&TcpStream, Option<Duration>) -> io::Result<()>,
         step: impl FnOnce(&TcpStream) -> io::Result<R>,
     ) -> io::Result<R> {
@@ -58,7 +63,11 @@ impl Timed {
             (Some(_), _) => (left, ErrorKind::TimedOut),
             (None, _) => (self.silence, ErrorKind::WouldBlock),
         };
-        set(&self.stream, end)?;
+        let fits = |(set, end): (_, Duration)| (end..=end.saturating_add(end / SLACK)).contains(&set);
+        if !self.set.zip(end).is_some_and(fits) {
+            set(&self.stream, end)?;
+            self.set = end;
+        }
         // Which of the two errors an expired socket time-out gives depends on the system.
         step(&self.stream).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut if end.is_some() => last.into(),

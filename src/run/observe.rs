@@ -6,7 +6,8 @@ use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
-use super::{Run, part};
+use super::Run;
+use super::part::PartGraph;
 use crate::backend::Backend;
 use crate::callback::{self, CallbackCell};
 use crate::device::meta;
@@ -139,7 +140,7 @@ where
             if !asked && i + 1 < graph.n_nodes() {
                 continue;
             }
-            let status = part::compute(backend, &part)?;
+            let status = PartGraph::new(&part)?.compute(backend)?;
             if status != sys::GGML_STATUS_SUCCESS {
                 return Ok(status);
             }

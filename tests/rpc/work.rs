@@ -97,6 +97,24 @@ fn servers_have_separate_devices() {
     assert_eq!(multiply(&one), multiply(&two));
 }
 
+/// The system gives a port again once nobody listens there.
+#[test]
+fn another_server_at_the_same_address_has_devices_of_its_own() {
+    let server = crate::start(Server::builder()).unwrap();
+    let address = server.address();
+    let former = rpc::connect(&address.to_string()).unwrap();
+    let [device] = *former.devices() else { panic!("{former:?}") };
+    drop((former, server));
+    let devices = [Device::cpu().unwrap(); 2];
+    let _server = crate::start(Server::builder().address(address).devices(devices)).unwrap();
+    let connection = rpc::connect(&address.to_string()).unwrap();
+    assert_eq!(connection.devices().len(), 2);
+    assert!(!connection.devices().contains(&device));
+    assert_eq!(multiply(&connection), raw::expected(&numbers(3), &numbers(5)));
+    let lost = device.init().unwrap_err().to_string();
+    assert!(lost.contains("replaced by a server of other devices"), "{lost}");
+}
+
 /// ggml's client sends weights of more than 10 MiB only if the server has none of their hash.
 #[test]
 fn weights_in_the_cache_are_not_sent_again() {

@@ -170,7 +170,7 @@ fn computations_are_ended_in_time() {
 /// What lies between indices is read as well, and rows whose indices must differ are collected.
 #[test]
 fn copies_of_indices_are_counted() {
-    let headers = 400 * 64; // an arena has room for so many
+    let headers = 500 * 64; // an arena has room for so many
     let judge = |most: u64, m: fn(Memory) -> Graph| {
         let limits = Limits::new().with_client_memory(MEMORY + headers + most);
         let server = Server::builder().threads(1).limits(limits).start().unwrap();

@@ -72,7 +72,8 @@ impl<'a> ClientSession<'a> {
                 return Ok(End::Stopped);
             }
             let idle = self.shared.limits.idle.max(Duration::from_millis(1));
-            self.socket.limit(TimeLimit { silence: idle, total: idle });
+            // One byte ends it.
+            self.socket.limit(TimeLimit { silence: idle, total: Duration::MAX });
             match self.socket.read_some().map_err(|error| (error.kind(), error)) {
                 Ok(_) => {}
                 Err((ErrorKind::UnexpectedEof, _)) => return Ok(End::Left),
@@ -212,8 +213,8 @@ impl<'a> ClientSession<'a> {
             let _number = fields.long()?;
         }
         let on = self.device(device)?;
-        let graph = SentGraph::read(fields, self.shared.limits.graph_tensors)?.judge(&self.buffers, on)?;
-        self.queue(device)?.compute(&graph)?;
+        let mut graph = SentGraph::read(fields, self.shared.limits.graph_tensors)?.judge(&self.buffers, on)?;
+        self.queue(device)?.compute(&mut graph)?;
         let Some(number) = number else { return Ok(()) };
         let kept = self.graphs.entry(device).or_default();
         // A side whose table is full discards all its graphs before it adds another one.
@@ -225,8 +226,8 @@ impl<'a> ClientSession<'a> {
     }
 
     fn recompute(&mut self, device: u32, number: Option<u64>) -> Outcome {
-        let graphs = self.graphs.get(&device);
-        let graph = number.and_then(|number| graphs?.get(&number));
+        let graphs = self.graphs.get_mut(&device);
+        let graph = number.and_then(|number| graphs?.get_mut(&number));
         let graph = graph.ok_or_else(|| End::refused("the graph that it wants to repeat is not there"))?;
         match self.queues.get_mut(&device) {
             Some(queue) => queue.compute(graph),

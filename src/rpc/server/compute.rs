@@ -1,7 +1,7 @@
 //! Computes judged graphs, on a queue of the client's own for each device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::end::{End, Outcome, need};
@@ -13,23 +13,41 @@ use crate::error::Result;
 use crate::guard;
 use crate::header::{Layout, TensorPtr};
 use crate::list;
-use crate::lock::Lock;
-use crate::run::part;
 use crate::tensor::transfer;
 
 const CALL: &str = "rpc::Server";
 
-/// When a client's computation must end: at a time, or because the server stops.
-#[derive(Debug, Default)]
+/// When a client's computation must end: at a time, or because the server stops. Asked before each operation.
+#[derive(Debug)]
 pub(super) struct Deadline {
-    at: Lock<Option<Instant>>,
+    start: Instant,
+    /// In milliseconds from the start on.
+    at: AtomicU64,
     pub(super) stop: AtomicBool,
 }
 
-impl Deadline {
-    fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.at.lock().is_some_and(|at| Instant::now() >= at)
+impl Default for Deadline {
+    fn default() -> Self {
+        Self { start: Instant::now(), at: u64::MAX.into(), stop: false.into() }
     }
+}
+
+impl Deadline {
+    fn begin(&self, limit: Duration) {
+        self.at.store(millis(self.start.elapsed().saturating_add(limit)), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.at.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || millis(self.start.elapsed()) >= self.at.load(Ordering::Relaxed)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 /// A client's queue on one device.
@@ -54,18 +72,18 @@ impl Queue {
     }
 
     /// Computes a graph, and waits for it.
-    pub(super) fn compute(&mut self, graph: &JudgedGraph) -> Outcome {
-        *self.deadline.at.lock() = Instant::now().checked_add(self.limit);
+    pub(super) fn compute(&mut self, graph: &mut JudgedGraph) -> Outcome {
+        self.deadline.begin(self.limit);
         let outcome = self.steps(graph);
-        *self.deadline.at.lock() = None;
+        self.deadline.end();
         outcome
     }
 
-    fn steps(&mut self, graph: &JudgedGraph) -> Outcome {
-        for step in &graph.steps {
+    fn steps(&mut self, graph: &mut JudgedGraph) -> Outcome {
+        for step in &mut graph.steps {
             step.demands.iter().try_for_each(|&demand| check(demand).and_then(|()| self.is_in_time()))?;
             self.backend.check()?;
-            let status = part::compute(&mut self.backend, &step.nodes);
+            let status = step.part.compute(&mut self.backend);
             if guard::interrupted(&status) && !self.backend.poison() {
                 graph.buffers.iter().cloned().for_each(super::memory::ClientBuffer::leak);
             }

@@ -14,9 +14,10 @@ use crate::device::Device;
 use crate::header::{Layout, TensorPtr};
 use crate::op::Operation;
 use crate::rules::{indices, run};
+use crate::run::part::PartGraph;
 
-/// The bytes of headers that are counted for each tensor of a kept graph.
-const HEADER: u64 = 400;
+/// The bytes that are counted for each tensor of a kept graph: its header, and its places in lists of nodes.
+const HEADER: u64 = 500;
 /// The headers that an arena has room for from the beginning.
 const ARENA: usize = 64;
 
@@ -41,10 +42,9 @@ pub(super) struct JudgedGraph {
 }
 
 /// Operations that are computed together, after what they demand of memory was checked.
-#[derive(Default)]
 pub(super) struct Step {
     pub(super) demands: Vec<Demand>,
-    pub(super) nodes: Vec<TensorPtr>,
+    pub(super) part: PartGraph,
 }
 
 /// What must be true of values before operations may read them: ggml's kernels trust indices, and can't sort NaN.
@@ -146,10 +146,12 @@ impl SentGraph {
                 steps.add(graph.node(&mut scratch, i, t)?);
             }
         }
-        let scratch = steps.all.iter().flat_map(|step| &step.demands).map(|&demand| compute::scratch(demand)).max();
+        let scratch = steps.all.iter().flat_map(|(demands, _)| demands).map(|&demand| compute::scratch(demand)).max();
         let held = [held, take(scratch.unwrap_or(0))?];
         let buffers = graph.used.into_values().collect();
-        Ok(JudgedGraph { steps: steps.all, buffers, _headers: headers, _held: held })
+        let step = |(demands, nodes): (_, Vec<_>)| Ok(Step { demands, part: PartGraph::new(&nodes)? });
+        let steps = steps.all.into_iter().map(step).collect::<Outcome<_>>()?;
+        Ok(JudgedGraph { steps, buffers, _headers: headers, _held: held })
     }
 }
 
@@ -240,7 +242,8 @@ fn named(end: End, t: &WireTensor) -> End {
 /// The steps of a graph while it is judged.
 #[derive(Default)]
 struct StepList {
-    all: Vec<Step>,
+    /// The demands and the operations of each.
+    all: Vec<(Vec<Demand>, Vec<TensorPtr>)>,
     /// The places of the results of the last step: root, and range of bytes.
     written: Vec<(TensorPtr, Range<usize>)>,
 }
@@ -267,14 +270,14 @@ impl StepList {
             self.written.len() > MAX_WRITTEN || self.written.iter().any(overlaps)
         });
         if is_stale || self.all.is_empty() {
-            self.all.push(Step::default());
+            self.all.push(Default::default());
             self.written.clear();
         }
-        let Some(step) = self.all.last_mut() else { return };
-        if let Some(demand) = demand.filter(|demand| step.demands.last() != Some(demand)) {
-            step.demands.push(demand);
+        let Some((demands, nodes)) = self.all.last_mut() else { return };
+        if let Some(demand) = demand.filter(|demand| demands.last() != Some(demand)) {
+            demands.push(demand);
         }
-        step.nodes.push(node);
+        nodes.push(node);
         self.written.push(extent(node));
         // The only operation that writes to operands which are not its result: its moments.
         if matches!(Operation::of(node), Some(Operation::OptStepAdamw)) {

@@ -35,6 +35,16 @@ fn server(script: impl FnMut(TcpStream) + Send + 'static) -> SocketAddr {
 
 type Request = (Command, Vec<u8>);
 
+/// Answers what a survey asks: one device.
+fn survey(stream: &mut TcpStream) {
+    assert_eq!(request(stream).map(|(command, _)| command), Some(Command::DeviceCount));
+    reply(stream, &1_u32.to_le_bytes());
+    for command in [Command::GetAlignment, Command::GetMaxSize] {
+        assert_eq!(request(stream).map(|(command, _)| command), Some(command));
+        reply(stream, &32_u64.to_le_bytes());
+    }
+}
+
 /// Reads one request.
 fn request(stream: &mut TcpStream) -> Option<Request> {
     let mut head = [0; 9];
@@ -94,12 +104,14 @@ fn relayed(script: impl FnMut(TcpStream) + Send + 'static) -> (Arc<Link>, Socket
 fn start(mut script: impl FnMut(TcpStream) + Send + 'static) -> (Arc<Link>, Relay, SocketAddr) {
     let address = server(move |mut stream| {
         shake(&mut stream);
+        survey(&mut stream);
         script(stream);
     });
-    let (peer, _) = peer::open("", &[address], &options()).unwrap();
+    let (mut peer, _) = peer::open("", &[address], &options()).unwrap();
     let link = Arc::new(Link::new("fake", address, options()));
     link.hold();
-    let relay = Relay::start(Arc::clone(&link), Survey::default(), peer).unwrap();
+    let survey = Survey::make(&mut peer, &link).unwrap();
+    let relay = Relay::start(Arc::clone(&link), survey, peer).unwrap();
     let address = relay.address();
     (link, relay, address)
 }
@@ -152,6 +164,7 @@ fn relay_forwards_requests_and_replies_unchanged() {
             }
         }
     });
+    let survey = link.traffic.read();
     let mut client = Client::new(relay);
     assert_eq!(client.memory(), [7; 16]);
     client.tell(Command::SetTensor, &data);
@@ -160,7 +173,10 @@ fn relay_forwards_requests_and_replies_unchanged() {
     let traffic = link.traffic.read();
     let sent = (9 + 4) + (9 + data_len) + (9 + 312);
     let received = (8 + 16) + (8 + data_len);
-    assert_eq!((traffic.requests, traffic.sent, traffic.received), (3, sent, received));
+    assert_eq!(
+        (traffic.requests - survey.requests, traffic.sent - survey.sent, traffic.received - survey.received),
+        (3, sent, received)
+    );
 }
 
 #[test]
@@ -187,7 +203,7 @@ fn relay_answers_every_request_after_the_loss() {
     assert_eq!(client.ask(Command::BufferGetBase, &[0; 8]), (1_u64 << 40).to_le_bytes());
     assert_eq!(client.ask(Command::SetTensorHash, &[0; 312]), [1]);
     assert_eq!(client.ask(Command::CopyTensor, &[0; 592]), [1]);
-    assert_eq!(client.ask(Command::DeviceCount, &[]), [0; 4]);
+    assert_eq!(client.ask(Command::DeviceCount, &[]), 1_u32.to_le_bytes());
     assert!(client.ask(Command::GetTensor, &get(100_000)) == vec![0; 100_000], "not zeros");
     drop(client);
     assert_eq!(Client::new(relay).memory(), [0; 16], "a later client is answered too");
@@ -294,7 +310,8 @@ fn relay_withholds_a_reply_that_ggml_would_assert_on() {
         request(&mut stream);
         reply(&mut stream, &3_u64.to_le_bytes());
     });
-    assert_eq!(Client::new(relay).ask(Command::GetAlignment, &[0; 4]), 64_u64.to_le_bytes());
+    // The survey has one device.
+    assert_eq!(Client::new(relay).ask(Command::GetAlignment, &1_u32.to_le_bytes()), 64_u64.to_le_bytes());
     assert_eq!(reason(&link), "it answered GET_ALIGNMENT with 3, which is no power of two in reason");
 }
 

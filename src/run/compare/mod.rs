@@ -4,7 +4,8 @@ mod copy;
 mod numbers;
 mod report;
 
-use super::{Run, part};
+use super::Run;
+use super::part::PartGraph;
 use crate::alloc::GraphAllocator;
 use crate::backend::Backend;
 use crate::callback;
@@ -131,7 +132,7 @@ impl Run<'_, '_> {
 
     /// Computes one operation of the graph. Its sources must have been computed.
     fn step(&mut self, call: &'static str, node: TensorPtr) -> Result<()> {
-        let status = self.call_c(call, |engine, _| part::compute(engine.only(call)?, &[node]));
+        let status = self.call_c(call, |engine, _| PartGraph::new(&[node])?.compute(engine.only(call)?));
         self.end(call, status)
     }
 }
