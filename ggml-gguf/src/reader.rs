@@ -62,7 +62,7 @@ impl<S> Reader<S> {
 
     /// The descriptions of all tensors, in file order.
     #[doc(alias = "gguf_get_n_tensors")]
-    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorInfo> {
         self.header.tensors.iter()
     }
 

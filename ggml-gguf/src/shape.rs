@@ -125,7 +125,7 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
+        f.pad(&format!("{:?}", self.0))
     }
 }
 
@@ -145,6 +145,12 @@ macro_rules! from_numbers {
                         full[3] = MORE_DIMENSIONS;
                     }
                     Self(full)
+                }
+            }
+
+            impl From<Vec<$t>> for Shape {
+                fn from(ne: Vec<$t>) -> Self {
+                    ne.as_slice().into()
                 }
             }
         )*

@@ -194,24 +194,37 @@ kinds! {
 }
 
 /// The value as in Rust: strings in quotes, with control characters escaped, and arrays in brackets. A precision limits
-/// the characters that are printed.
+/// the characters that are printed. A width is the least that are.
 ///
 /// ```
 /// use ggml_gguf::Value;
 /// assert_eq!(Value::from("a\n").to_string(), r#""a\n""#);
 /// assert_eq!(Value::from(vec![1_u8, 2]).to_string(), "[1, 2]");
+/// assert_eq!(format!("{:4}|", Value::from(7_u8)), "7   |");
 /// assert_eq!(format!("{:.9}", Value::from(vec![0.5_f32; 1000])), "[0.5, 0.…");
 /// ```
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = f.precision().unwrap_or(usize::MAX);
-        Cut::print(f, most, |out| self.print(out))
+        let Some(width) = f.width() else { return Cut::print(f, most, |out| self.print(out)) };
+        let mut text = String::new();
+        Cut::print(&mut text, most, |out| self.print(out))?;
+        write!(f, "{text:width$}")
     }
 }
 
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         Self::String(text.to_owned())
+    }
+}
+
+impl<T, const N: usize> From<[T; N]> for Value
+where
+    Self: From<Vec<T>>,
+{
+    fn from(values: [T; N]) -> Self {
+        Vec::from(values).into()
     }
 }
 

@@ -163,7 +163,7 @@ impl Device {
         registry::named("device", &all, Self::name, name)
     }
 
-    /// The first device of a type (`ggml_backend_dev_by_type`).
+    /// The first device of a type that is not lost (`ggml_backend_dev_by_type`).
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Device {
     #[doc(alias = "ggml_backend_dev_by_type")]
     pub fn by_type(kind: DeviceType) -> Result<Self> {
         callback::check_reentry("Device::by_type")?;
-        let all = Self::all()?;
+        let all: Vec<_> = Self::all()?.into_iter().filter(|device| device.check_alive().is_ok()).collect();
         all.iter().copied().find(|d| d.device_type() == kind).ok_or_else(|| Error::NoSuch {
             what: "device type",
             name: format!("{kind:?}").into(),
@@ -361,6 +361,6 @@ debug!(Device(name));
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name())
+        f.pad(&self.name())
     }
 }

@@ -76,7 +76,7 @@ pub struct Moment {
     /// The number of the next step, from 1.
     pub step: u32,
     /// The number of the epoch, from 1; 0 outside of [`OptContext::epoch`].
-    pub epoch: u32,
+    pub epoch: usize,
 }
 
 /// The optimiser and its state across batches (`ggml_opt_context_t`).
@@ -118,7 +118,7 @@ pub(super) struct Counts {
     pub(super) steps: u32,
     /// The number of batches since the last step.
     pub(super) batches: u32,
-    pub(super) epoch: u32,
+    pub(super) epoch: usize,
     /// Whether the last batch failed, so that the sums may contain part of its gradients.
     pub(super) failed: bool,
 }

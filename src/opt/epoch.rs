@@ -40,7 +40,7 @@ pub struct Progress<'r> {
     /// Whether the loop trains; otherwise it evaluates.
     pub train: bool,
     /// The number of the epoch, from 1; 0 outside of an epoch.
-    pub epoch: u32,
+    pub epoch: usize,
     /// The number of batches computed so far.
     pub ibatch: usize,
     /// The total number of batches.
@@ -117,7 +117,7 @@ options! {
     #[derive(Debug, Clone, Copy, PartialEq)]
     pub struct Fit {
         /// Trains for `nepoch` epochs.
-        new(nepoch: u32);
+        new(nepoch: usize);
         /// Sets the share of the data that is held out of training and evaluated after each epoch, at least 0 and below
         /// 1: 0.2 is a fifth. All data are shuffled before the share is taken. The share grows until the number of the
         /// other datapoints is a multiple of what a step takes.

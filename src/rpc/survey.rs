@@ -40,8 +40,8 @@ impl Survey {
 
     /// Fails unless the server that `peer` is connected to offers the same. Another server may have taken the address.
     pub(super) fn check(&self, peer: &mut Peer, link: &Link) -> Result<(), ConnectionError> {
-        let is_same = Self::make(peer, link)? == *self;
-        if is_same { Ok(()) } else { Err("it was replaced by a server of other devices".into()) }
+        let is_same = (Self::make(peer, link)? == *self).then_some(());
+        is_same.ok_or_else(|| "it was replaced by a server of other devices".into())
     }
 
     /// The relay's own answer to a request: one that this survey knows, or that the server must not give.

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ggml::Error;
 use ggml::rpc::{self, Connection, Options};
+use ggml::{Device, Error};
 use testkit::rpc::raw::{self, Backend, Memory, Pool, numbers};
 use testkit::server::ServerProcess;
 
@@ -46,6 +46,9 @@ fn every_call_returns_after_the_server_was_killed() {
     assert_lost(&connection);
     let error = rpc::connect(connection.endpoint()).unwrap_err();
     assert!(matches!(error, Error::Rpc { .. }), "{error:?}");
+    // Servers of other tests may be there.
+    let best = Device::best().unwrap();
+    assert!(!connection.devices().contains(&best), "{best} is lost");
 }
 
 /// ggml asserts that a buffer has an address, and requests it as late as possible.
