@@ -69,6 +69,10 @@ impl Draw {
         self.recipe.metadata.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
+    pub fn has_experts(&self) -> bool {
+        self.value("expert_count").is_some()
+    }
+
     /// Whether some layers may see a window only.
     pub fn has_window(&self) -> bool {
         self.value("attention.sliding_window").and_then(Value::as_u64).is_some_and(|size| size > 0)
@@ -125,7 +129,7 @@ pub fn draw(seed: u64) -> Draw {
         repack: rng.bool(),
         // Few of those that blocks don't divide: llama.cpp refuses them.
         cache: if recurrent || !whole && rng.u8(..8) > 0 { DType::F16 } else { cache }.id(),
-        flash: rng.u8(..8) > 0,
+        flash: rng.u8(..24) > 0, // few: the operations are others without
     };
     let actions = script(&mut rng, &recipe, &options);
     Draw { recipe, options, actions }

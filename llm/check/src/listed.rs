@@ -8,6 +8,10 @@ use llama_reference::GGML_TYPE_F32;
 
 use crate::draw::{Action, Draw};
 
+/// How far logits of models without experts may be apart that differ in the last bits of what they are computed from: those of
+/// quantised products become steps.
+const SMALL: f32 = 2.0;
+
 /// How a draw's results differ.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
@@ -34,9 +38,13 @@ impl Difference {
 }
 
 impl Difference {
-    /// Whether logits are so far apart at most.
-    fn is_far_by(&self, most: f32) -> bool {
-        matches!(self, Self::Logits(far, _) if *far <= most)
+    fn is_of_logits(&self) -> bool {
+        matches!(self, Self::Logits(..))
+    }
+
+    /// Whether it may come of the last bits. Without experts these change little; with experts, others may be picked.
+    fn is_small(&self, draw: &Draw) -> bool {
+        matches!(self, Self::Logits(far, _) if *far <= SMALL || draw.has_experts())
     }
 }
 
@@ -60,26 +68,24 @@ pub struct Listed {
 pub const LISTED: &[Listed] = &[
     Listed {
         reason: "without flash attention, llama.cpp multiplies matrices and takes a softmax: other operations",
-        applies: |draw, difference| !draw.options.flash && difference.is_far_by(2.0),
+        applies: |draw, difference| !draw.options.flash && difference.is_small(draw),
     },
     Listed {
         reason: "llama.cpp converts a cache of f32 to f16 before attention; this crate reads f32",
-        applies: |draw, difference| draw.options.cache == GGML_TYPE_F32 && difference.is_far_by(2.0),
+        applies: |draw, difference| draw.options.cache == GGML_TYPE_F32 && difference.is_small(draw),
     },
     Listed {
         reason: "a context shift with a factor of attention: llama.cpp's multiplies keys by it once more",
         applies: |draw, difference| {
             let factor = draw.value("rope.scaling.attn_factor").and_then(Value::as_f32).unwrap_or(1.0);
-            draw.has(Action::is_shift)
-                && (draw.scaling() == "yarn" || factor != 1.0)
-                && difference.is_far_by(f32::INFINITY)
+            draw.has(Action::is_shift) && (draw.scaling() == "yarn" || factor != 1.0) && difference.is_of_logits()
         },
     },
     Listed {
         reason: "gpt-oss without scaling, and with a factor: llama.cpp scales layers with a window all the same",
         applies: |draw, difference| {
             let without = draw.recipe.architecture == Architecture::GptOss && draw.scaling() == "none";
-            without && difference.is_far_by(f32::INFINITY)
+            without && difference.is_of_logits()
         },
     },
     Listed {
@@ -87,20 +93,20 @@ pub const LISTED: &[Listed] = &[
                  crate all of a batch; last bits of products depend on the number of rows",
         applies: |draw, difference| {
             let several = draw.recipe.architecture == Architecture::Mamba2 && draw.options.n_seq > 1;
-            several && difference.is_far_by(0.1)
+            several && difference.is_small(draw)
         },
     },
     Listed {
         reason: "a window, and tokens removed behind it: llama.cpp has overwritten some of those that the window shows then",
         applies: |draw, difference| {
             let removed = draw.has(|action| matches!(action, Action::Truncate(..)));
-            draw.has_window() && removed && difference.is_far_by(f32::INFINITY)
+            draw.has_window() && removed && difference.is_of_logits()
         },
     },
     Listed {
         reason: "a window and a context shift: llama.cpp takes cells of tokens outside of the window again, and adds up in \
                  another order",
-        applies: |draw, difference| draw.has_window() && draw.has(Action::is_shift) && difference.is_far_by(0.5),
+        applies: |draw, difference| draw.has_window() && draw.has(Action::is_shift) && difference.is_small(draw),
     },
 ];
 

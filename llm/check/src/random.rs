@@ -83,12 +83,13 @@ pub fn check(wanted: usize, mut seed: u64) -> Result<Found> {
     Ok(found)
 }
 
-/// The assertion that ended a process, without the path of its file.
+/// What a process said that was aborted, without the path of the file.
 fn assertion(said: &mut std::fs::File) -> Result<Option<String>> {
     said.rewind()?;
     let mut text = String::new();
     said.read_to_string(&mut text)?;
-    let line = text.lines().rev().find(|line| line.contains("GGML_ASSERT") || line.contains("panicked"));
+    let places = [".c:", ".cpp:", ".h:", "panicked"];
+    let line = text.lines().find(|line| places.iter().any(|place| line.contains(place)));
     Ok(line.map(|line| line.rsplit('/').next().unwrap_or(line).to_owned()))
 }
 
