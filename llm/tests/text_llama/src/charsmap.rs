@@ -50,7 +50,7 @@ pub fn write(replacements: &[(String, String)]) -> Vec<u8> {
     }
     let mut array = vec![0_u32; 1];
     let mut used = BTreeSet::from([0]);
-    place(&root, 0, &mut array, &mut used);
+    place(&root, 0, &mut array, &mut used, &mut BTreeSet::new());
     // llama.cpp ends the process if a byte of a text leads out of the array.
     array.resize(array.len().next_multiple_of(256), 0);
     let mut bytes = u32::try_from(array.len() * 4).expect("a small array").to_le_bytes().to_vec();
@@ -59,12 +59,14 @@ pub fn write(replacements: &[(String, String)]) -> Vec<u8> {
     bytes
 }
 
-/// Places the children of the node at an index: each at a base combined by XOR with its byte, the value at the base itself.
-fn place(node: &Node, index: u32, array: &mut Vec<u32>, used: &mut BTreeSet<u32>) {
+/// Places the children of the node at an index: each at a base combined by XOR with its byte, the value at the base itself. No two
+/// nodes have the same base, or one would find the children of the other.
+fn place(node: &Node, index: u32, array: &mut Vec<u32>, used: &mut BTreeSet<u32>, bases: &mut BTreeSet<u32>) {
     let bytes: Vec<u32> = node.children.keys().map(|&byte| u32::from(byte)).chain(node.value.map(|_| 0)).collect();
     // A base is kept relative to the node, in 21 bits: an index of a block of 256 nodes that has room.
-    let base =
-        (256..).find(|base| bytes.iter().all(|byte| !used.contains(&(base ^ byte)))).expect("an array has no end");
+    let free = |base: &u32| !bases.contains(base) && bytes.iter().all(|byte| !used.contains(&(base ^ byte)));
+    let base = (256..).find(free).expect("an array has no end");
+    bases.insert(base);
     for byte in &bytes {
         used.insert(base ^ byte);
         array.resize(array.len().max((base ^ byte) as usize + 1), 0);
@@ -78,6 +80,6 @@ fn place(node: &Node, index: u32, array: &mut Vec<u32>, used: &mut BTreeSet<u32>
     for (&byte, child) in &node.children {
         let at = base ^ u32::from(byte);
         array[at as usize] = u32::from(byte);
-        place(child, at, array, used);
+        place(child, at, array, used, bases);
     }
 }
