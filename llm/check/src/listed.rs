@@ -108,6 +108,13 @@ pub const LISTED: &[Listed] = &[
                  another order",
         applies: |draw, difference| draw.has_window() && draw.has(Action::is_shift) && difference.is_small(draw),
     },
+    Listed {
+        reason: "a context shift of tokens that another sequence has, too: this crate refuses it",
+        applies: |draw, difference| {
+            let shared = matches!(difference, Difference::Refused(error) if error.contains("another sequence"));
+            shared && draw.has(Action::is_shift)
+        },
+    },
 ];
 
 /// The index of the first reason for a difference.
