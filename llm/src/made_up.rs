@@ -21,6 +21,8 @@ pub struct Recipe {
     pub architecture: Architecture,
     /// The type of matrices.
     pub dtype: DType,
+    /// Types of matrices: each has one whose blocks divide its rows, drawn by the seed. Those without have `dtype`.
+    pub mixed: Vec<DType>,
     /// Decides all weights.
     pub seed: u64,
     /// The number of layers.
@@ -66,6 +68,7 @@ impl Recipe {
         Self {
             architecture,
             dtype: DType::F16,
+            mixed: Vec::new(),
             seed: 1,
             n_layer: 3,
             n_embd: 256,
@@ -168,9 +171,9 @@ impl Recipe {
         declared.dedup_by(|a, b| a.name == b.name);
         let mut rng = fastrand::Rng::with_seed(self.seed);
         for tensor in &declared {
-            let dtype = self.dtype_of(tensor);
-            let values = values(tensor, &mut rng);
             let [row, ..] = tensor.shape.ne();
+            let dtype = self.dtype_of(tensor, row, &mut rng);
+            let values = values(tensor, &mut rng);
             let bytes = dtype.quantize(&values, usize::try_from(row).unwrap_or(1), None)?;
             writer.tensor(&tensor.name, dtype, tensor.shape, &bytes)?;
         }
@@ -178,12 +181,16 @@ impl Recipe {
     }
 
     /// Matrices of routers and small tensors are floats in files, too.
-    fn dtype_of(&self, tensor: &Declared) -> DType {
+    fn dtype_of(&self, tensor: &Declared, row: i64, rng: &mut fastrand::Rng) -> DType {
+        let mut fitting = self.mixed.iter().filter(|dtype| row % dtype.block_size() == 0);
         let router = tensor.name.ends_with("ffn_gate_inp.weight");
         let experts = tensor.name.contains("_exps.");
         match (tensor.role, self.dtype) {
             (Role::Vector, _) => DType::F32,
             _ if router => DType::F32,
+            _ if fitting.clone().count() > 0 => {
+                fitting.nth(rng.usize(..fitting.clone().count())).copied().unwrap_or(self.dtype)
+            }
             // gpt-oss has experts in this type, and all else in another.
             (_, DType::MXFP4) if !experts => DType::Q8_0,
             (_, dtype) => dtype,
@@ -193,6 +200,7 @@ impl Recipe {
 
 setters!(Recipe {
     with_dtype(dtype: DType);
+    with_mixed(mixed: Vec<DType>);
     with_seed(seed: u64);
     with_n_layer(n_layer: u32);
     with_n_embd(n_embd: u32);

@@ -149,7 +149,9 @@ fn place(
     if device.device_type() != DeviceType::Cpu {
         return Ok(Some(device.buffer_type()));
     }
-    if tensor.role == Role::Matrix {
+    // Kernels of repacked experts take several of them.
+    let only_expert = tensor.name.contains("_exps.") && tensor.shape.ne()[2] == 1;
+    if tensor.role == Role::Matrix && !only_expert {
         let dtype = files.tensor(&tensor.name)?.dtype();
         for buft in extra {
             if buft.holds(dtype, tensor.shape)? {

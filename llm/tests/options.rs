@@ -8,7 +8,7 @@ use ggml::gguf::Value;
 use ggml::{DType, Device};
 use ggml_llm::made_up::Recipe;
 use ggml_llm::text::SamplerOptions;
-use ggml_llm::{Architecture, Config, Metadata, Model, ModelOptions, Session, SessionOptions, SplitMode};
+use ggml_llm::{Architecture, Batch, Config, Metadata, Model, ModelOptions, Session, SessionOptions, SplitMode};
 
 #[test]
 fn options_are_made_by_setters() {
@@ -46,6 +46,29 @@ fn options_are_made_by_setters() {
         .with_threads(1_usize);
     assert_eq!(Session::new(model, &options).unwrap().n_ctx(), 512);
     assert_eq!(SamplerOptions::new().with_top_k(3).top_k, 3);
+}
+
+/// ggml's kernels for repacked experts take several of them: an only one stays as it is in the file.
+#[test]
+fn an_only_expert_is_not_repacked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.gguf");
+    let one = |key: &str| (key.to_owned(), Value::U32(1));
+    let metadata = vec![one("expert_count"), one("expert_used_count")];
+    // Types that are drawn by the seed, in place of the usual one.
+    let recipe = Recipe::new(Architecture::Qwen3Moe).with_mixed(vec![DType::Q4_0]).with_metadata(metadata);
+    recipe.with_n_embd(64_u32).with_n_ff(64_u32).write(&file).unwrap();
+    let logits = [true, false].map(|repack| {
+        let model = Model::load(&file, &ModelOptions::default().with_kernels(false).with_repack(repack)).unwrap();
+        assert!(model.tensors().any(|t| t.name().ends_with("ffn_down_exps.weight") && t.dtype() == DType::Q4_0));
+        let mut session = Session::new(model, &SessionOptions::default().with_threads(1_usize)).unwrap();
+        let mut batch = Batch::new();
+        batch.prompt(0, &[1, 2, 3, 4]);
+        session.decode(&batch).unwrap();
+        session.logits(0).unwrap().to_vec()
+    });
+    let apart = logits[0].iter().zip(&logits[1]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < 1e-2, "{apart}");
 }
 
 struct Keys(BTreeMap<String, Value>);

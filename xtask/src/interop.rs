@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::fetch::cargo::Package;
+use crate::fetch::pin::Pin;
 use crate::workspace::{Workspace, check};
 use crate::{install, interop_static};
 
@@ -41,6 +43,36 @@ pub(crate) fn build(workspace: &Workspace, folder: &str, program: &str) -> Resul
     Ok(target.join("debug").join(program))
 }
 
+/// [`build`] over a pinned version of ggml, with the llama.cpp of the package that carries this version. The crate has the
+/// feature `sources`, which compiles llama.cpp without the build script of the package.
+#[expect(clippy::print_stdout, reason = "the chore's progress")]
+pub(crate) fn build_over(workspace: &Workspace, pin: &Pin, folder: &str, program: &str) -> Result<PathBuf> {
+    if pin.package == LLAMA {
+        return build(workspace, folder, program);
+    }
+    let prefix = workspace.root.join(FOLDER).join(format!("ggml-{}", pin.ggml));
+    install::install(workspace, pin, &prefix, &["rpc"])?;
+    let scratch = workspace.root.join(FOLDER).join(&pin.package);
+    let package = Package { name: &pin.package, version: &pin.version, sha256: Some(&pin.sha256) };
+    let package = workspace.fetcher().unpack(package, &scratch).map_err(anyhow::Error::msg)?;
+    println!("compiling the llama.cpp of {} and the program: minutes, if that was not done before", pin.package);
+    let target = workspace.root.join(FOLDER).join(format!("build-{}", pin.ggml));
+    let mut build = workspace.cargo(&workspace.root.join(folder));
+    build.args(["build", "--locked", "--no-default-features", "--features", "sources", "--target-dir"]).arg(&target);
+    build.env("GGML_SYS_GGML", &pin.ggml).env("GGML_SYS_PREFIX", &prefix);
+    build.env("LLAMA_CPP", package.folder.join("llama.cpp"));
+    prefer_ninja(&mut build);
+    check(&mut build)?;
+    Ok(target.join("debug").join(program))
+}
+
+/// Ninja compiles in parallel.
+fn prefer_ninja(build: &mut Command) {
+    if Command::new("ninja").arg("--version").output().is_ok() {
+        build.env("CMAKE_GENERATOR", "Ninja");
+    }
+}
+
 /// Builds a crate that links llama.cpp into a target folder, over a ggml with these features of ggml-sys.
 #[expect(clippy::print_stdout, reason = "the chore's progress")]
 pub(crate) fn build_with(
@@ -61,9 +93,7 @@ pub(crate) fn build_with(
     build.args(["build", "--target-dir"]).arg(target);
     // Each crate has its own variable.
     build.env("GGML_SYS_GGML", &pin.ggml).env("GGML_SYS_PREFIX", &prefix).env("CMAKE_PREFIX_PATH", &prefix);
-    if Command::new("ninja").arg("--version").output().is_ok() {
-        build.env("CMAKE_GENERATOR", "Ninja");
-    }
+    prefer_ninja(&mut build);
     change(&mut build);
     check(&mut build)
 }

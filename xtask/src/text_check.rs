@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::fetch::pin::Pin;
 use crate::interop;
 use crate::workspace::{Workspace, check};
 
@@ -18,13 +19,20 @@ pub(crate) struct TextCheckArguments {
     /// The seed of texts and vocabularies
     #[arg(long, default_value_t = 17)]
     seed: u64,
+    /// A pinned version of ggml whose llama.cpp to compare with; all without it
+    #[arg(long)]
+    ggml: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &TextCheckArguments) -> Result<()> {
-    check(program(&Workspace::find()?)?.args([arguments.texts, arguments.seed].map(|n| n.to_string())))
+    let workspace = Workspace::find()?;
+    for pin in workspace.chosen_pins(&arguments.ggml)? {
+        check(program(&workspace, &pin)?.args([arguments.texts, arguments.seed].map(|n| n.to_string())))?;
+    }
+    Ok(())
 }
 
-/// Builds the program, whose arguments are those of the chore.
-pub(crate) fn program(workspace: &Workspace) -> Result<Command> {
-    Ok(Command::new(interop::build(workspace, CRATE, "text_llama")?))
+/// Builds the program, whose arguments are those of the chore, with the llama.cpp of a version.
+pub(crate) fn program(workspace: &Workspace, pin: &Pin) -> Result<Command> {
+    Ok(Command::new(interop::build_over(workspace, pin, CRATE, "text_llama")?))
 }

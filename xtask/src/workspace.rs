@@ -36,6 +36,15 @@ impl Workspace {
         self.pins()?.choose(chosen.as_deref()).cloned().map_err(anyhow::Error::msg)
     }
 
+    /// The pins of these versions; all without any.
+    pub(crate) fn chosen_pins(&self, versions: &[String]) -> Result<Vec<Pin>> {
+        let pins = self.pins()?;
+        if versions.is_empty() {
+            return Ok(pins.all);
+        }
+        versions.iter().map(|version| pins.choose(Some(version)).cloned().map_err(anyhow::Error::msg)).collect()
+    }
+
     /// The repository's Rust files, by their paths in it.
     pub(crate) fn rust_files(&self) -> Result<Vec<String>> {
         let output = Command::new("git").args(["ls-files", "-z", "*.rs"]).current_dir(&self.root).output()?;

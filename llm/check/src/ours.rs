@@ -7,7 +7,7 @@ use ggml_llm::{Batch, Model, ModelOptions, Session, SessionOptions};
 
 use ggml::rpc::{self, Connection, Server};
 use ggml::{DType, Device};
-use llama_reference::{GGML_TYPE_Q8_0, Options, Result, Token};
+use llama_reference::{Options, Result, Token};
 
 /// The CPU, by a server in this process.
 fn served() -> Result<Device> {
@@ -44,7 +44,7 @@ impl Ours {
         sizes.n_ctx = usize::try_from(options.n_ctx)?;
         sizes.n_batch = usize::try_from(options.n_batch)?;
         sizes.n_seq = usize::try_from(options.n_seq)?;
-        sizes.cache = if options.cache == GGML_TYPE_Q8_0 { DType::Q8_0 } else { DType::F16 };
+        sizes.cache = DType::from_id(options.cache).ok_or("a cache of an unknown type")?;
         sizes.threads = usize::try_from(options.threads)?;
         Ok(Self { session: Session::new(model, &sizes)?, batch: Batch::new(), allocations: 0 })
     }
@@ -63,8 +63,16 @@ impl Ours {
         (0..wanted).map(|i| Ok(self.session.logits(i).ok_or("an output is missing")?.to_vec())).collect()
     }
 
-    pub fn shift(&mut self, keep: i32, n: i32) -> Result<()> {
-        Ok(self.session.shift(0, usize::try_from(keep)?, usize::try_from(n)?)?)
+    pub fn shift(&mut self, sequence: i32, keep: i32, n: i32) -> Result<()> {
+        Ok(self.session.shift(usize::try_from(sequence)?, usize::try_from(keep)?, usize::try_from(n)?)?)
+    }
+
+    pub fn truncate(&mut self, sequence: i32, from: i32) -> Result<()> {
+        Ok(self.session.truncate(usize::try_from(sequence)?, usize::try_from(from)?)?)
+    }
+
+    pub fn share(&mut self, from: i32, to: i32, n: i32) -> Result<()> {
+        Ok(self.session.share(usize::try_from(from)?, usize::try_from(to)?, usize::try_from(n)?)?)
     }
 
     pub fn plans(&self) -> usize {

@@ -44,8 +44,8 @@ fn same(case: &Case, file: &Path, device: ggml_backend_dev_t) -> Result<usize> {
     let mut moved = 0;
     if case.script == Script::Shift {
         moved = 40;
-        local.shift(4, moved)?;
-        remote.shift(4, moved)?;
+        local.shift(0, 4, moved)?;
+        remote.shift(0, 4, moved)?;
     }
     for step in 0..STEPS {
         let place = |(sequence, &n): (i32, &usize)| token(sequence, (n + step) as i32 - moved);

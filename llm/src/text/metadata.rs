@@ -41,6 +41,10 @@ impl<'r> TokenizerMetadata<'r> {
         self.read(key, "a boolean", Value::as_bool)
     }
 
+    pub(super) fn array(&self, key: &'static str) -> TextResult<Option<&'r Array>> {
+        self.read(key, "an array", Value::as_array)
+    }
+
     pub(super) fn texts(&self, key: &'static str) -> TextResult<Option<&'r Strings>> {
         self.read(key, "an array of strings", |value| match value.as_array() {
             Some(Array::String(texts)) => Some(texts),

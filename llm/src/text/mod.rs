@@ -4,6 +4,7 @@
 
 mod alphabet;
 mod bpe;
+mod charsmap;
 mod error;
 mod jinja;
 mod merge;
@@ -16,6 +17,7 @@ mod stops;
 mod stream;
 mod template;
 mod tokenizer;
+mod ugm;
 mod vocabulary;
 mod wordpiece;
 

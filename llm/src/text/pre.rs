@@ -25,6 +25,8 @@ const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}
 const LLAMA_3: &str =
     concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*", spaces!());
 const QWEN_2: &str = concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*", spaces!());
+const MINICPM_5: &str =
+    concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*", spaces!());
 const QWEN_3_5: &str =
     concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", spaces!());
 // As in llama.cpp, only ASCII letters have a case here. Marks go on with a word: those of Hindi and Thai are within.
@@ -47,6 +49,23 @@ const DEEPSEEK_3: &str =
 const CHINESE: &str = "[一-龥\u{3040}-ゟ゠-ヿ]+";
 const SEED: &str = concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+", spaces!());
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
+// The letters with a case, of the version of Unicode that the model was trained with.
+const LETTERS: &str = "\
+    \\s?[A-Za-z\u{B5}\u{C0}-\u{D6}\u{D8}-\u{F6}\u{F8}-\u{1BA}\u{1BC}-\u{1BF}\u{1C4}-\u{293}\u{295}-\u{2AF}\
+    \u{370}-\u{373}\u{376}\u{377}\u{37B}-\u{37D}\u{37F}\u{386}\u{388}-\u{38A}\u{38C}\u{38E}-\u{3A1}\u{3A3}-\
+    \u{3F5}\u{3F7}-\u{481}\u{48A}-\u{52F}\u{531}-\u{556}\u{10A0}-\u{10C5}\u{13A0}-\u{13F5}\u{13F8}-\u{13FD}\
+    \u{1C90}-\u{1CBA}\u{1CBD}-\u{1CBF}\u{1D00}-\u{1D2B}\u{1D6B}-\u{1D77}\u{1D79}-\u{1D9A}\u{1E00}-\u{1F15}\
+    \u{1F18}-\u{1F1D}\u{1F20}-\u{1F45}\u{1F48}-\u{1F4D}\u{1F50}-\u{1F57}\u{1F59}\u{1F5B}\u{1F5D}\u{1F5F}-\
+    \u{1F7D}\u{1F80}-\u{1FB4}\u{1FB6}-\u{1FBC}\u{1FBE}\u{1FC2}-\u{1FC4}\u{1FC6}-\u{1FCC}\u{1FD0}-\u{1FD3}\
+    \u{1FD6}-\u{1FDB}\u{1FE0}-\u{1FEC}\u{1FF2}-\u{1FF4}\u{1FF6}-\u{1FFC}\u{2102}\u{2107}\u{210A}-\u{2113}\
+    \u{2115}\u{2119}-\u{211D}\u{2124}\u{2126}\u{2128}\u{212A}-\u{212D}\u{212F}-\u{2134}\u{2139}\u{213C}-\u{213F}\
+    \u{2145}-\u{2149}\u{214E}\u{2183}\u{2184}\u{2C00}-\u{2C7B}\u{2C7E}-\u{2CE4}\u{2CEB}-\u{2CEE}\u{2CF2}\u{2CF3}\
+    \u{A640}-\u{A66D}\u{A680}-\u{A69B}\u{A722}-\u{A76F}\u{A771}-\u{A787}\u{A78B}-\u{A78E}\u{AB70}-\u{ABBF}\
+    \u{FB00}-\u{FB06}\u{FB13}-\u{FB17}\u{FF21}-\u{FF3A}\u{FF41}-\u{FF5A}\u{10400}-\u{1044F}\u{104B0}-\u{104D3}\
+    \u{104D8}-\u{104FB}\u{10C80}-\u{10CB2}\u{10CC0}-\u{10CF2}\u{118A0}-\u{118DF}\u{1E900}-\u{1E943}]+";
+// Without the white space between U+0800 and U+4E00, as in llama.cpp.
+const ASIAN: &str = r"[[一-龥ࠀ-一가-\u{D7FF}]--\s]+";
+const UFAKZEKA: &str = concat!(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*", spaces!());
 
 /// The models of a kind have different vocabularies and the same words.
 struct WordPattern {
@@ -60,7 +79,7 @@ struct WordPattern {
     add_bos: bool,
 }
 
-const KINDS: [WordPattern; 14] = [
+const KINDS: [WordPattern; 19] = [
     WordPattern {
         names: &["default"],
         patterns: &[r"[\p{P}$+<=>^~|]+", GPT_2, r"\p{N}+", "[0-9][0-9][0-9]"],
@@ -105,6 +124,10 @@ const KINDS: [WordPattern; 14] = [
             "exaone4",
             "trillion",
             "granite-docling",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
         ],
         patterns: &[GPT_2],
         whole_words: false,
@@ -124,7 +147,7 @@ const KINDS: [WordPattern; 14] = [
         add_bos: false,
     },
     WordPattern {
-        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
+        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         patterns: &[r"\p{N}{1,3}", CHINESE, DEEPSEEK_3],
         whole_words: false,
         add_bos: false,
@@ -143,6 +166,21 @@ const KINDS: [WordPattern; 14] = [
     },
     WordPattern { names: &["viking"], patterns: &[BLOOM, r"\p{N}"], whole_words: false, add_bos: false },
     WordPattern { names: &["seed-coder"], patterns: &[SEED], whole_words: false, add_bos: false },
+    WordPattern {
+        names: &["deepseek-llm"],
+        patterns: &["[\r\n]", LETTERS, r"\s?[!-/:-~！-／：-～‘-‟、。]+", r"\s+$", ASIAN, r"\p{N}+"],
+        whole_words: false,
+        add_bos: false,
+    },
+    WordPattern {
+        names: &["deepseek-coder"],
+        patterns: &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", ASIAN, r"\p{N}"],
+        whole_words: false,
+        add_bos: false,
+    },
+    WordPattern { names: &["minicpm5"], patterns: &[r"\p{N}{1,3}", MINICPM_5], whole_words: true, add_bos: false },
+    WordPattern { names: &["granite-embed-multi-97m"], patterns: &[GPT_4O], whole_words: true, add_bos: false },
+    WordPattern { names: &["ufakzeka"], patterns: &[UFAKZEKA], whole_words: false, add_bos: false },
 ];
 
 /// A pre-tokenizer.

@@ -111,6 +111,7 @@ pub(super) struct Defaults {
     pub(super) unknown: Option<u32>,
     pub(super) separator: Option<u32>,
     pub(super) add_bos: bool,
+    pub(super) add_eos: bool,
 }
 
 /// The tokens with a role.
@@ -148,7 +149,7 @@ pub(super) fn find(
         if flag { token.ok_or_else(nothing).map(Some) } else { Ok(None) }
     };
     let first = added(ADD_BOS, bos, BOS, defaults.add_bos)?;
-    let last = added(ADD_EOS, eos, EOS, false)?;
+    let last = added(ADD_EOS, eos, EOS, defaults.add_eos)?;
 
     let mut ends: BTreeSet<u32> = [eos, id(EOT, None)?, id(EOM, None)?].into_iter().flatten().collect();
     for (keys, texts, end) in CODE {

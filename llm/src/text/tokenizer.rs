@@ -12,6 +12,7 @@ use super::error::{TextError, TextResult};
 use super::metadata::TokenizerMetadata;
 use super::special::Defaults;
 use super::spm::Spm;
+use super::ugm::Ugm;
 use super::vocabulary::{TOKENS, TokenAttributes, Vocabulary, Writing};
 use super::wordpiece::WordPiece;
 
@@ -20,9 +21,9 @@ const SPACE_FIRST: &str = "tokenizer.ggml.add_space_prefix";
 
 /// The tokenizer of a model, from the metadata of its GGUF file.
 ///
-/// It gives the tokens that llama.cpp gives for the same file. There are three kinds (`tokenizer.ggml.model`):
-/// byte-level BPE (`gpt2`) with the pre-tokenizers of common models (`tokenizer.ggml.pre`), SentencePiece (`llama`) and
-/// WordPiece (`bert`).
+/// It gives the tokens that llama.cpp gives for the same file. There are four kinds (`tokenizer.ggml.model`):
+/// byte-level BPE (`gpt2`) with the pre-tokenizers of common models (`tokenizer.ggml.pre`), SentencePiece (`llama`),
+/// unigram models (`t5`) and WordPiece (`bert`).
 ///
 /// ```
 /// use ggml::gguf::{Reader, Writer};
@@ -65,6 +66,7 @@ impl fmt::Debug for Tokenizer {
 enum Algorithm {
     Bpe(Bpe),
     Spm(Spm),
+    Ugm(Ugm),
     WordPiece(WordPiece),
 }
 
@@ -81,7 +83,7 @@ impl Tokenizer {
     /// [`TextError::Missing`] and [`TextError::Metadata`] name the key that is missing, of another type, or not supported.
     pub fn from_gguf<S>(reader: &Reader<S>) -> TextResult<Self> {
         let metadata = TokenizerMetadata::new(reader);
-        let missing = TextError::Missing { key: MODEL, expected: "\"gpt2\", \"llama\" or \"bert\"" };
+        let missing = TextError::Missing { key: MODEL, expected: "\"gpt2\", \"llama\", \"t5\" or \"bert\"" };
         let (vocabulary, model) = match metadata.text(MODEL)?.ok_or(missing)? {
             "gpt2" => {
                 let words = Bpe::words(&metadata)?;
@@ -97,6 +99,12 @@ impl Tokenizer {
                 let spm = Spm::new(&vocabulary, metadata.flag(SPACE_FIRST)?.unwrap_or(true));
                 (vocabulary, Algorithm::Spm(spm))
             }
+            "t5" => {
+                let defaults = Defaults { eos: Some(1), unknown: Some(2), add_eos: true, ..Defaults::default() };
+                let vocabulary = Vocabulary::read(&metadata, Writing::Spaces, defaults)?;
+                let ugm = Ugm::read(&metadata, &vocabulary)?;
+                (vocabulary, Algorithm::Ugm(ugm))
+            }
             "bert" => {
                 let (bos, unknown, separator) = (Some(101), Some(100), Some(102));
                 let defaults = Defaults { bos, unknown, separator, ..Defaults::default() };
@@ -105,7 +113,7 @@ impl Tokenizer {
                 (vocabulary, Algorithm::WordPiece(words))
             }
             other => {
-                let problem = format!("is {other:?}, but only \"gpt2\", \"llama\" and \"bert\" are supported");
+                let problem = format!("is {other:?}, but only \"gpt2\", \"llama\", \"t5\" and \"bert\" are supported");
                 return Err(TextError::metadata(MODEL, problem));
             }
         };
@@ -147,6 +155,7 @@ impl Tokenizer {
                     match &self.model {
                         Algorithm::Bpe(bpe) => bpe.encode(vocabulary, text, &mut tokens),
                         Algorithm::Spm(spm) => spm.encode(vocabulary, text, after_special, &mut tokens)?,
+                        Algorithm::Ugm(ugm) => ugm.encode(vocabulary, text, &mut tokens),
                         Algorithm::WordPiece(words) => words.encode(vocabulary, text, &mut tokens),
                     }
                 }

@@ -12,7 +12,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
-const SCORES: &str = "tokenizer.ggml.scores";
+pub(super) const SCORES: &str = "tokenizer.ggml.scores";
 
 /// What a word begins with in the vocabularies of SentencePiece and WordPiece.
 pub(super) const SPACE: char = '\u{2581}';
@@ -39,6 +39,8 @@ impl TokenAttributes {
     const BYTE: Self = Self(16);
     /// White space after the token is removed.
     pub(super) const STRIP_RIGHT: Self = Self(32);
+    /// Without a text; only unigram models find such a token in texts.
+    pub(super) const UNUSED: Self = Self(64);
 
     /// The attributes of a value of `tokenizer.ggml.token_type`.
     fn of_type(number: i32) -> Self {
@@ -47,8 +49,8 @@ impl TokenAttributes {
             2 => Self::UNKNOWN,
             3 => Self::CONTROL,
             4 => Self::USER_DEFINED,
+            5 => Self::UNUSED,
             6 => Self::BYTE,
-            // 5 is unused: such a token is never found in text and has no text.
             _ => Self::UNDEFINED,
         }
     }

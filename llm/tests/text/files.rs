@@ -44,6 +44,26 @@ pub(crate) fn spaces() -> Writer {
     file
 }
 
+/// A unigram model, with a table of replacements: `B` becomes `b`.
+pub(crate) fn scores() -> Writer {
+    let tokens = ["<pad>", "</s>", "<unk>", "▁", "▁a", "b", "▁ab", "<tool>", "aa"];
+    let mut file = Writer::new();
+    set(&mut file, "model", "t5");
+    set(&mut file, "tokens", tokens.map(str::to_owned).to_vec());
+    set(&mut file, "token_type", vec![3, 3, 2, 1, 1, 1, 1, 4, 5]);
+    set(&mut file, "scores", vec![0.0_f32, 0.0, 0.0, -3.0, -1.0, -2.0, -2.5, 0.0, -1.0]);
+    set(&mut file, "add_space_prefix", true);
+    set(&mut file, "remove_extra_whitespaces", true);
+    // The root's children are at 256 ^ byte; that of `B`, 322, ends a text, whose replacement is at 322 ^ 2.
+    let mut nodes = vec![0_u32; 323];
+    (nodes[0], nodes[322], nodes[320]) = (256 << 10, 2 << 10 | 1 << 8 | u32::from(b'B'), 1 << 31);
+    let mut table = u32::try_from(4 * nodes.len()).unwrap().to_le_bytes().to_vec();
+    table.extend(nodes.iter().flat_map(|node| node.to_le_bytes()));
+    table.extend(b"b\0");
+    set(&mut file, "precompiled_charsmap", table);
+    file
+}
+
 /// WordPiece.
 pub(crate) fn words() -> Writer {
     let tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁un", "want", "ed", "▁want", "▁,", "▁e", "▁中"];

@@ -3,7 +3,7 @@
 use ggml::gguf::{Array, Value, Writer};
 use ggml_llm::text::TextError;
 
-use crate::files::{bytes, read, remove, set, spaces, words};
+use crate::files::{bytes, read, remove, scores, set, spaces, words};
 
 #[test]
 fn bpe_merges_the_lowest_rank_first() {
@@ -36,6 +36,31 @@ fn sentencepiece_merges_the_best_score_first() {
     assert_eq!(tokenizer.encode("ab", true, false).unwrap(), [1, 264]);
     let euro = ['€'; 1].iter().collect::<String>().bytes().map(|b| i32::from(b) + 3).collect::<Vec<_>>();
     assert_eq!(tokenizer.encode("é€", false, false).unwrap(), [&[259, 265], &euro[..]].concat());
+}
+
+#[test]
+fn unigram_models_take_the_greatest_sum_of_scores() {
+    let tokenizer = read(&scores()).unwrap();
+    let encode = |text: &str| tokenizer.encode(text, false, false).unwrap();
+    // "▁ab" is better than "▁a" and "b", which is better than "▁ab" and two more for "abb".
+    assert_eq!(tokenizer.encode("ab", true, false).unwrap(), [6, 1]);
+    assert_eq!(encode("aB  b"), [6, 3, 5], "replaced, and with one space");
+    assert_eq!(encode("éxb"), [3, 2, 5], "neighbours without a token are one unknown token");
+    assert_eq!(encode("aaa"), [4, 8], "an unused token is found");
+    assert_eq!(encode("a<tool>b"), [4, 7, 3, 5]);
+    assert!(encode("  ").is_empty());
+    let mut file = scores();
+    set(&mut file, "remove_extra_whitespaces", false);
+    assert_eq!(read(&file).unwrap().encode(" b b", false, false).unwrap(), [3, 3, 5, 3, 5]);
+    remove(&mut file, "precompiled_charsmap");
+    assert_eq!(read(&file).unwrap().encode("B", false, false).unwrap(), [3, 2]);
+    for table in [vec![1_u8], vec![9, 0, 0, 0, 1], vec![0, 0, 0, 0, 0xFF]] {
+        set(&mut file, "precompiled_charsmap", table);
+        assert!(read(&file).unwrap_err().to_string().starts_with("`tokenizer.ggml.precompiled_charsmap` has"));
+    }
+    // A table without nodes replaces nothing.
+    set(&mut file, "precompiled_charsmap", vec![0_u8; 8]);
+    assert_eq!(read(&file).unwrap().encode("B", false, false).unwrap(), [3, 2]);
 }
 
 #[test]
@@ -85,12 +110,22 @@ fn marks_are_parts_of_words() {
         set(&mut file, "add_bos_token", false);
         read(&file).unwrap().encode(text, false, false).unwrap().len()
     };
-    for pre in
-        ["tekken", "pixtral", "gpt-4o", "llama4", "kanana2", "minimax-m2", "qwen35", "deepseek-v3", "bloom", "viking"]
-    {
+    for pre in [
+        "tekken",
+        "pixtral",
+        "gpt-4o",
+        "llama4",
+        "kanana2",
+        "minimax-m2",
+        "qwen35",
+        "deepseek-v3",
+        "bloom",
+        "viking",
+        "deepseek-llm",
+    ] {
         assert_eq!(tokens(pre), 5, "{pre}");
     }
-    for pre in ["llama-bpe", "qwen2", "gpt-2", "falcon", "seed-coder"] {
+    for pre in ["llama-bpe", "qwen2", "gpt-2", "falcon", "seed-coder", "deepseek-coder", "minicpm5"] {
         assert_eq!(tokens(pre), 6, "{pre}");
     }
 }
@@ -122,9 +157,10 @@ fn files_that_lie_are_refused_with_the_key() {
     let cases: Vec<(String, &str)> = vec![
         (
             refusal(|file| remove(file, "model")),
-            "no `tokenizer.ggml.model`, which must be \"gpt2\", \"llama\" or \"bert\"",
+            "no `tokenizer.ggml.model`, which must be \"gpt2\", \"llama\", \"t5\" or \"bert\"",
         ),
-        (refusal(|file| set(file, "model", "t5")), "`tokenizer.ggml.model` is \"t5\", but only \"gpt2\""),
+        (refusal(|file| set(file, "model", "rwkv")), "`tokenizer.ggml.model` is \"rwkv\", but only \"gpt2\""),
+        (refusal(|file| set(file, "model", "t5")), "no `tokenizer.ggml.scores`, which must be an array of `f32`"),
         (refusal(|file| set(file, "model", 3_u32)), "`tokenizer.ggml.model` is a `u32`, but must be a string"),
         (refusal(|file| set(file, "pre", "tekken-num3")), "`tokenizer.ggml.pre` is \"tekken-num3\", but only these"),
         (
@@ -184,7 +220,7 @@ fn tokenizers_of_changed_files_never_panic() {
     let mut random = fastrand::Rng::with_seed(5);
     let (mut accepted, mut refused) = (0, 0);
     for _ in 0..500 {
-        let mut file = [bytes(), spaces(), words()][random.usize(..3)].clone();
+        let mut file = [bytes(), spaces(), scores(), words()][random.usize(..4)].clone();
         for _ in 0..random.usize(1..4) {
             change(&mut file, &mut random);
         }
@@ -235,7 +271,7 @@ fn change(file: &mut Writer, random: &mut fastrand::Rng) {
             numbers.into()
         }
         Value::U32(_) => Value::U32(random.u32(..300)),
-        Value::String(_) if key.ends_with("model") => random.choice(["gpt2", "llama", "bert"]).unwrap().into(),
+        Value::String(_) if key.ends_with("model") => random.choice(["gpt2", "llama", "bert", "t5"]).unwrap().into(),
         Value::String(_) => random.choice(["default", "llama-bpe", "gpt-4o", "smollm"]).unwrap().into(),
         other => other,
     };
@@ -246,12 +282,12 @@ fn change(file: &mut Writer, random: &mut fastrand::Rng) {
 fn long_texts_take_linear_time() {
     // The tokens of a megabyte; quadratic time would be hours.
     let text = ["hello \n", "    ", "12345", "é中", "<tool>"].concat().repeat(40_000);
-    for file in [bytes(), spaces(), words()] {
+    for file in [bytes(), spaces(), scores(), words()] {
         assert!(read(&file).unwrap().encode(&text, true, true).unwrap().len() > 100_000);
     }
     for unbroken in ["a", " ", "\n", "'", "1", "\u{301}"] {
         let text = unbroken.repeat(300_000);
-        for file in [bytes(), spaces(), words()] {
+        for file in [bytes(), spaces(), scores(), words()] {
             read(&file).unwrap().encode(&text, true, true).unwrap();
         }
     }

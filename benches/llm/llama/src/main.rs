@@ -16,6 +16,7 @@ impl Reference {
             threads: i32::try_from(threads)?,
             repack: true,
             cache: GGML_TYPE_F16,
+            flash: true,
         };
         Ok(Self(Llama::open(file.as_ref(), &options).map_err(|e| anyhow!("{e}"))?))
     }

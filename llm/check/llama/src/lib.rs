@@ -4,7 +4,16 @@ use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use llama_cpp_sys_2 as llama;
+#[cfg(not(feature = "sources"))]
+pub use llama_cpp_sys_2 as llama;
+
+/// llama.cpp's declarations, of the folder that it was compiled from.
+#[cfg(feature = "sources")]
+#[allow(non_upper_case_globals, non_camel_case_types, non_snake_case, dead_code)]
+#[allow(unsafe_op_in_unsafe_fn, clippy::all, clippy::undocumented_unsafe_blocks)]
+pub mod llama {
+    include!(concat!(env!("OUT_DIR"), "/llama.rs"));
+}
 
 pub use llama::{GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q8_0, ggml_backend_dev_t, ggml_type};
 
@@ -29,6 +38,8 @@ pub struct Options {
     pub repack: bool,
     /// The type of keys and values.
     pub cache: ggml_type,
+    /// Flash attention.
+    pub flash: bool,
 }
 
 /// A loaded model and its context.
@@ -82,7 +93,8 @@ impl Llama {
         (params.n_ctx, params.n_batch, params.n_ubatch) = (options.n_ctx, options.n_ctx, options.n_batch);
         (params.n_seq_max, params.kv_unified) = (options.n_seq, true);
         (params.type_k, params.type_v) = (options.cache, options.cache);
-        params.flash_attn_type = llama::LLAMA_FLASH_ATTN_TYPE_ENABLED;
+        params.flash_attn_type =
+            if options.flash { llama::LLAMA_FLASH_ATTN_TYPE_ENABLED } else { llama::LLAMA_FLASH_ATTN_TYPE_DISABLED };
         (params.n_threads, params.n_threads_batch) = (options.threads, options.threads);
         // SAFETY: a live model, and the parameters by value.
         let context = unsafe { llama::llama_init_from_model(model.as_ptr(), params) };
@@ -135,21 +147,33 @@ impl Llama {
         Ok(copy)
     }
 
-    /// Removes `n` tokens after the first `keep` of sequence 0, and moves the later ones to their place.
-    pub fn shift(&mut self, keep: i32, n: i32) -> Result<()> {
+    /// Removes `n` tokens after the first `keep` of a sequence, and moves the later ones to their place.
+    pub fn shift(&mut self, sequence: i32, keep: i32, n: i32) -> Result<()> {
+        self.remove(sequence, keep, keep + n)?;
         // SAFETY: a live context.
         let memory = unsafe { llama::llama_get_memory(self.context.as_ptr()) };
         // SAFETY: the memory of a live context.
-        if !unsafe { llama::llama_memory_seq_rm(memory, 0, keep, keep + n) } {
-            return Err("llama.cpp does not remove the tokens".into());
-        }
-        // SAFETY: the memory of a live context.
-        unsafe { llama::llama_memory_seq_add(memory, 0, keep + n, -1, -n) };
+        unsafe { llama::llama_memory_seq_add(memory, sequence, keep + n, -1, -n) };
         Ok(())
     }
-}
 
-impl Llama {
+    /// Removes a sequence's tokens from a position up to another; -1 for all that follow.
+    pub fn remove(&mut self, sequence: i32, from: i32, to: i32) -> Result<()> {
+        // SAFETY: a live context.
+        let memory = unsafe { llama::llama_get_memory(self.context.as_ptr()) };
+        // SAFETY: the memory of a live context.
+        let removed = unsafe { llama::llama_memory_seq_rm(memory, sequence, from, to) };
+        if removed { Ok(()) } else { Err("llama.cpp does not remove the tokens".into()) }
+    }
+
+    /// Makes the first `n` tokens of one sequence the beginning of another.
+    pub fn share(&mut self, from: i32, to: i32, n: i32) {
+        // SAFETY: a live context.
+        let memory = unsafe { llama::llama_get_memory(self.context.as_ptr()) };
+        // SAFETY: the memory of a live context, and two of its sequences.
+        unsafe { llama::llama_memory_seq_cp(memory, from, to, 0, n) };
+    }
+
     /// Forgets all tokens.
     pub fn clear(&mut self) {
         // SAFETY: a live context.

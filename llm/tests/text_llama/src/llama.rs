@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
 
-use llama_cpp_sys_2 as llama;
+use llama_reference::llama;
 
 use crate::Result;
 

@@ -172,6 +172,29 @@ pub fn spaces(corpus: &[String], texts: &mut Texts, random: bool) -> Result<Writ
     tokens.write("llama")
 }
 
+/// A unigram model: tokens of SentencePiece with random scores, unused ones among them.
+pub fn scores(corpus: &[String], texts: &mut Texts) -> Result<Writer> {
+    let mut trainer = BpeTrainer::builder().vocab_size(3000).show_progress(false).limit_alphabet(900).build();
+    trainer.feed(corpus.iter(), |text| {
+        let mut parts = PreTokenizedString::from(text.replace(' ', "▁"));
+        parts.split(|_, part| part.split('▁', SplitDelimiterBehavior::MergedWithNext))?;
+        let parts = parts.get_splits(OffsetReferential::Normalized, OffsetType::Byte);
+        Ok(parts.into_iter().map(|(text, _, _)| text.to_owned()).collect())
+    })?;
+    let mut tokens = Tokens::new();
+    for (text, kind) in [("<pad>", CONTROL), ("</s>", CONTROL), ("<unk>", UNKNOWN)] {
+        tokens.add(text, kind, 0.0);
+    }
+    // Of several tokens for padding, llama.cpp takes any. Where a text has the beginning of a user's token, and be it a part of a
+    // character, llama.cpp doesn't normalise this beginning; so there are none here that begin as what is replaced.
+    tokens.special(|text| !["<|fim_pad|>", "▁▁▁▁", "\n\n\n", "é€"].contains(&text));
+    for text in train(&trainer)?.0 {
+        let kind = if texts.chance(50) { UNUSED } else { NORMAL };
+        tokens.add(text, kind, -(texts.below(4000) as f32) / 256.0);
+    }
+    tokens.write("t5")
+}
+
 /// WordPiece.
 pub fn words(corpus: &[String], lower_case: bool) -> Result<Writer> {
     let mut trainer = WordPieceTrainer::builder().vocab_size(4000).show_progress(false).limit_alphabet(1500).build();
