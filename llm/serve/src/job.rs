@@ -24,6 +24,13 @@ pub(crate) struct Job {
     pub(crate) place: OwnedSemaphorePermit,
 }
 
+impl Job {
+    /// Tells that there will be no answer. Nobody may be there to hear it.
+    pub(crate) fn fail(&self, failure: Failure) {
+        let _unheard = self.events.send((self.index, Event::Failed(failure))).is_err();
+    }
+}
+
 /// What is wanted of a text.
 #[derive(Debug)]
 pub(crate) enum Work {

@@ -136,8 +136,7 @@ impl<'p> Text<'p> {
     /// After the loss of a server: loads the model to what is left, and restores what was saved of the text.
     fn go_on_without(&mut self, error: Error) -> Result<()> {
         let Error::Ggml(lost @ ggml::Error::RpcLost { .. }) = error else { return Err(error.into()) };
-        let model = self.place.load()?;
-        self.session = self.place.devices.session(model, 1)?;
+        self.session = self.place.load_session(1)?;
         let mut kept = 0;
         if !self.saved.tokens.is_empty() {
             self.session.restore(0, &self.saved.bytes)?;

@@ -5,5 +5,14 @@
 mod answers;
 mod hostile;
 mod limits;
+#[cfg(feature = "rpc")]
+mod lost;
 mod many;
 mod server;
+
+/// The child process: see `testkit::server`.
+#[cfg(feature = "rpc")]
+#[test]
+fn server_process() {
+    testkit::server::server_process();
+}

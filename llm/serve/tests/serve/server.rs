@@ -150,6 +150,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ended = self.child.kill().is_err();
         let _status = self.child.wait().is_ok();
+        let mut said = String::new();
+        if std::thread::panicking() && self.stderr.read_to_string(&mut said).is_ok() {
+            eprintln!("the server has said: {said}");
+        }
     }
 }
 
