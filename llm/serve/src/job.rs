@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use ggml_llm::text::{Sampler, StopStrings};
+use ggml_llm::Chooser;
+use ggml_llm::text::StopStrings;
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
@@ -37,7 +38,7 @@ pub(crate) enum Work {
     Generate {
         /// The most new tokens.
         max: usize,
-        sampler: Box<Sampler>,
+        chooser: Box<Chooser>,
         stops: StopStrings,
     },
     /// The embedding of the last token.

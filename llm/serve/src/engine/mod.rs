@@ -150,7 +150,7 @@ impl Engine<'_> {
             return Ok(());
         }
         if let (true, Some(slot)) = (whole, self.slots.get_mut(i)) {
-            slot.embedded(self.session.embedding(0).unwrap_or_default());
+            slot.embedded(self.session.unit_embedding(0).unwrap_or_default());
         }
         Ok(())
     }

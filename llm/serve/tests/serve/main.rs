@@ -8,6 +8,8 @@ mod limits;
 #[cfg(feature = "rpc")]
 mod lost;
 mod many;
+#[cfg(feature = "constrain")]
+mod schemas;
 mod server;
 
 /// The child process: see `testkit::server`.
