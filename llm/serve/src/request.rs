@@ -97,10 +97,12 @@ pub(crate) struct StreamOptions {
 struct ResponseFormat {
     #[serde(rename = "type")]
     kind: String,
+    #[cfg(feature = "constrain")]
     json_schema: Option<JsonSchema>,
 }
 
 /// `name` and `strict` mean nothing here: the schema always holds.
+#[cfg(feature = "constrain")]
 #[derive(Debug, Deserialize)]
 struct JsonSchema {
     schema: Option<serde_json::Value>,

@@ -11,6 +11,8 @@ mod many;
 #[cfg(feature = "constrain")]
 mod schemas;
 mod server;
+#[cfg(feature = "constrain")]
+mod soak;
 
 /// The child process: see `testkit::server`.
 #[cfg(feature = "rpc")]
