@@ -25,10 +25,14 @@ mod architecture;
 mod batch;
 mod blocks;
 mod cache;
+mod choose;
 mod config;
+#[cfg(feature = "constrain")]
+pub mod constrain;
 mod declare;
 mod decoder;
 mod digest;
+mod embedding;
 mod error;
 mod families;
 mod files;
@@ -49,6 +53,7 @@ mod weights;
 
 pub use architecture::Architecture;
 pub use batch::Batch;
+pub use choose::Chooser;
 pub use config::{Attention, Config, Experts, Pattern, RopeConfig, Ssm, Window};
 pub use error::{Error, Result};
 pub use metadata::Metadata;

@@ -5,13 +5,15 @@ mod program;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use program::{bench, chat, complete, info, perplexity, serve};
+use program::{bench, chat, complete, embed, info, perplexity, serve};
 
 /// Language models from GGUF files, computed by ggml
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:
   ggml-llm chat model.gguf --system 'Answer briefly.'
   ggml-llm complete model.gguf 'Once upon a time' --temperature 0.8 --top-p 0.9
+  ggml-llm complete model.gguf 'A pet as JSON: ' --json-schema pet.json
+  ggml-llm embed model.gguf --lines texts.txt
   ggml-llm bench model.gguf --threads 4
   ggml-llm chat large.gguf --device CUDA0 --device CPU --split 3,1
   ggml-llm chat large.gguf --rpc 192.168.0.2:50052 --rpc 192.168.0.3:50052")]
@@ -26,6 +28,8 @@ enum Command {
     Chat(chat::ChatArguments),
     /// Continue a text
     Complete(complete::CompleteArguments),
+    /// Print embeddings of texts
+    Embed(embed::EmbedArguments),
     /// Measure prompts, steps, and several sequences at once
     Bench(bench::BenchArguments),
     /// Print what a file says about its model
@@ -60,6 +64,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Complete(arguments) => complete::run(arguments),
+        Command::Embed(arguments) => embed::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Tokens(arguments) => info::tokens(&arguments),

@@ -23,6 +23,7 @@ mod offline;
 mod publish;
 mod report;
 mod semver;
+mod serve_check;
 mod size;
 mod sys_plan;
 mod text_check;
@@ -53,6 +54,8 @@ enum Chore {
     Docs(docs::DocsArguments),
     /// Check the library's files against the layers of ARCHITECTURE.md
     Layers,
+    /// Test the server of language models with OpenAI's Python package, and with many clients for some time
+    ServeCheck(serve_check::ServeCheckArguments),
     /// Count lines of code, without comments, blank lines and tests
     Size(size::SizeArguments),
     /// Read randomly changed GGUF files
@@ -114,6 +117,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Coverage(arguments) => coverage::run(&arguments),
         Chore::Docs(arguments) => docs::run(&arguments),
         Chore::Layers => layers::run(),
+        Chore::ServeCheck(arguments) => serve_check::run(&arguments),
         Chore::Size(arguments) => size::run(&arguments),
         Chore::FuzzGguf(arguments) => fuzz::run(fuzz::GGUF, &arguments),
         Chore::FuzzRpc(arguments) => fuzz::run(fuzz::RPC, &arguments),

@@ -98,9 +98,8 @@ pub(crate) async fn embeddings(model: &str, n: usize, base64: bool, mut events: 
     let mut total = Usage::default();
     while let Some((index, event)) = events.recv().await {
         match event {
-            Event::Embedding(mut embedding, usage) => {
+            Event::Embedding(embedding, usage) => {
                 total.add(usage);
-                normalise(&mut embedding);
                 let embedding = if base64 { base64_of(&embedding).into() } else { json!(embedding) };
                 if let Some(place) = list.get_mut(index) {
                     *place = json!({ "object": "embedding", "index": index, "embedding": embedding });
@@ -115,16 +114,6 @@ pub(crate) async fn embeddings(model: &str, n: usize, base64: bool, mut events: 
     }
     let tokens = json!({ "prompt_tokens": total.prompt, "total_tokens": total.prompt });
     Ok(json!({ "object": "list", "data": list, "model": model, "usage": tokens }))
-}
-
-/// Makes the length 1, as that of OpenAI's.
-fn normalise(embedding: &mut [f32]) {
-    let length = embedding.iter().map(|x| x * x).sum::<f32>().sqrt();
-    if length > 0.0 {
-        for x in embedding {
-            *x /= length;
-        }
-    }
 }
 
 /// Little-endian floats in base64, which the OpenAI package asks for.

@@ -5,7 +5,8 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
-use ggml_llm::text::{ChatTemplate, Message, TextError, Tokenizer};
+use ggml_llm::Chooser;
+use ggml_llm::text::{ChatTemplate, Message, Sampler, TextError, Tokenizer};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Semaphore, TryAcquireError};
 
@@ -34,6 +35,9 @@ pub(crate) struct App {
     pub(crate) api_key: Option<String>,
     /// Whether prompts of completions have special tokens.
     pub(crate) special: bool,
+    /// What compiles JSON schemas, or why there is none.
+    #[cfg(feature = "constrain")]
+    pub(crate) schemas: Result<Arc<crate::constrain::Schemas>, String>,
     pub(crate) metrics: Metrics,
 }
 
@@ -78,7 +82,13 @@ impl App {
     }
 
     /// Asks for answers to some texts, `n` to each.
-    pub(crate) fn generate(&self, texts: Vec<Vec<i32>>, mut options: Options, usual: usize) -> Result<Events, Failure> {
+    pub(crate) fn generate(
+        &self,
+        texts: Vec<Vec<i32>>,
+        mut options: Options,
+        usual: usize,
+        chooser: impl Fn(Sampler) -> Chooser,
+    ) -> Result<Events, Failure> {
         let n = usize::try_from(options.n.unwrap_or(1)).unwrap_or(usize::MAX);
         self.check_count(texts.len().saturating_mul(n))?;
         for token in options.biased() {
@@ -95,12 +105,34 @@ impl App {
                 return Err(Failure::too_long(tokens.len(), self.n_ctx.unwrap_or(0)));
             }
             for _ in 0..n {
-                let sampler = Box::new(options.sampler(works.len())?);
-                let work = Work::Generate { max: max.min(room), sampler, stops: stops.clone() };
+                let chooser = Box::new(chooser(options.sampler(works.len())?));
+                let work = Work::Generate { max: max.min(room), chooser, stops: stops.clone() };
                 works.push((tokens.clone(), work));
             }
         }
         self.submit(works)
+    }
+
+    /// What chooses tokens by a sampler, within the format that the client asks for.
+    #[cfg(feature = "constrain")]
+    pub(crate) async fn chooser(&self, options: &Options) -> Result<impl Fn(Sampler) -> Chooser + use<>, Failure> {
+        let constraint = match (options.grammar()?, &self.schemas) {
+            (None, _) => None,
+            (Some(grammar), Ok(schemas)) => Some(schemas.compile(grammar).await?),
+            (Some(_), Err(why)) => return Err(Failure::field("response_format", why.clone())),
+        };
+        Ok(move |sampler| {
+            let mut chooser = Chooser::new(sampler);
+            chooser.constrain(constraint.clone());
+            chooser
+        })
+    }
+
+    /// What chooses tokens by a sampler.
+    #[cfg(not(feature = "constrain"))]
+    #[expect(clippy::unused_async, reason = "as with the feature")]
+    pub(crate) async fn chooser(&self, _: &Options) -> Result<impl Fn(Sampler) -> Chooser + use<>, Failure> {
+        Ok(Chooser::new)
     }
 
     /// Asks for embeddings of some texts.

@@ -59,7 +59,8 @@ impl Failure {
 
     /// The thread that computes has ended.
     pub(crate) fn gone() -> Self {
-        Self::server("the model is no longer computed; see the server's log")
+        let message = "the model is no longer computed; see the server's log";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", Some("gone"), message)
     }
 
     /// `{"error": …}`.

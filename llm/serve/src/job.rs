@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use ggml_llm::text::{Sampler, StopStrings};
+use ggml_llm::Chooser;
+use ggml_llm::text::StopStrings;
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
@@ -24,13 +25,20 @@ pub(crate) struct Job {
     pub(crate) place: OwnedSemaphorePermit,
 }
 
+impl Job {
+    /// Tells that there will be no answer. Nobody may be there to hear it.
+    pub(crate) fn fail(&self, failure: Failure) {
+        let _unheard = self.events.send((self.index, Event::Failed(failure))).is_err();
+    }
+}
+
 /// What is wanted of a text.
 #[derive(Debug)]
 pub(crate) enum Work {
     Generate {
         /// The most new tokens.
         max: usize,
-        sampler: Box<Sampler>,
+        chooser: Box<Chooser>,
         stops: StopStrings,
     },
     /// The embedding of the last token.

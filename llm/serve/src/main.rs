@@ -3,6 +3,8 @@
 #[expect(clippy::indexing_slicing, reason = "objects of JSON take any key")]
 mod answer;
 mod app;
+#[cfg(feature = "constrain")]
+mod constrain;
 mod engine;
 mod failure;
 mod job;
@@ -28,14 +30,29 @@ use options::ServeArguments;
 
 #[expect(clippy::print_stderr, reason = "the program's output")]
 fn main() -> ExitCode {
-    match run(ServeArguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+    #[cfg(feature = "constrain")]
+    if std::env::args_os().nth(1).is_some_and(|first| first == constrain::TRY) {
+        return constrain::try_one();
+    }
+    let arguments = ServeArguments::parse();
+    let engine = std::thread::Builder::new().name("engine".into()).stack_size(STACK).spawn(|| run(arguments));
+    match engine.map(std::thread::JoinHandle::join) {
+        Ok(Ok(Ok(()))) => ExitCode::SUCCESS,
+        Ok(Ok(Err(error))) => {
             eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+        // A panic was printed.
+        Ok(Err(_)) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("Error: {error}");
             ExitCode::FAILURE
         }
     }
 }
+
+/// The stack of threads that compile and follow clients' schemas: eight times what was enough to try these.
+const STACK: usize = 32 << 20;
 
 fn api_key(arguments: &ServeArguments) -> Result<Option<String>> {
     let key = match &arguments.api_key_file {
@@ -74,6 +91,8 @@ fn run(arguments: ServeArguments) -> Result<()> {
         body_limit: arguments.body_limit,
         api_key,
         special: arguments.special,
+        #[cfg(feature = "constrain")]
+        schemas: constrain::Schemas::new(&tokenizer).map(Arc::new).map_err(|error| error.to_string()),
         metrics: Metrics::new(),
     };
     let (grace, connections) = (arguments.grace(), arguments.connections);
@@ -83,6 +102,7 @@ fn run(arguments: ServeArguments) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2) // the processors are the model's
         .max_blocking_threads(4)
+        .thread_stack_size(STACK)
         .enable_all()
         .build()?;
     let listener =

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "constrain")]
+use ggml_llm::constrain::Grammar;
 use ggml_llm::text::{Message, Sampler, SamplerOptions, StopStrings};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -95,6 +97,15 @@ pub(crate) struct StreamOptions {
 struct ResponseFormat {
     #[serde(rename = "type")]
     kind: String,
+    #[cfg(feature = "constrain")]
+    json_schema: Option<JsonSchema>,
+}
+
+/// `name` and `strict` mean nothing here: the schema always holds.
+#[cfg(feature = "constrain")]
+#[derive(Debug, Deserialize)]
+struct JsonSchema {
+    schema: Option<serde_json::Value>,
 }
 
 impl Options {
@@ -113,7 +124,11 @@ impl Options {
             ("best_of", self.best_of.is_some_and(|n| n > self.n.unwrap_or(1))),
             ("echo", self.echo == Some(true)),
             ("suffix", self.suffix.as_ref().is_some_and(|text| !text.is_empty())),
-            ("response_format", self.response_format.as_ref().is_some_and(|format| format.kind != "text")),
+            (
+                "response_format",
+                !cfg!(feature = "constrain")
+                    && self.response_format.as_ref().is_some_and(|format| format.kind != "text"),
+            ),
         ] {
             if there {
                 return Err(Failure::field(param, format!("this server has no `{param}`")));
@@ -154,6 +169,24 @@ impl Options {
         };
         let bias = self.logit_bias.iter().flatten().map(token).collect::<Result<Vec<(i32, f32)>, _>>()?;
         Sampler::new(options).and_then(|sampler| sampler.with_logit_bias(bias)).map_err(other)
+    }
+
+    /// What the format of the answer allows, if it isn't any text.
+    #[cfg(feature = "constrain")]
+    pub(crate) fn grammar(&self) -> Result<Option<Grammar>, Failure> {
+        let Some(ResponseFormat { kind, json_schema }) = &self.response_format else { return Ok(None) };
+        let wrong = |why: String| Err(Failure::field("response_format", why));
+        match &**kind {
+            "text" => Ok(None),
+            "json_object" => Ok(Some(Grammar::JsonObject)),
+            "json_schema" => match json_schema.as_ref().and_then(|named| named.schema.as_ref()) {
+                Some(schema) => Ok(Some(Grammar::JsonSchema(schema.to_string()))),
+                None => wrong("`response_format` has no `json_schema.schema`".into()),
+            },
+            other => {
+                wrong(format!("`response_format` is {other:?}; expected \"text\", \"json_object\" or \"json_schema\""))
+            }
+        }
     }
 
     /// The tokens with a bias.

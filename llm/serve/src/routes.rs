@@ -150,7 +150,8 @@ async fn answer(
     let each = usize::try_from(options.n.unwrap_or(1)).unwrap_or(usize::MAX);
     let texts = apart(texts).await?;
     let n = texts.len().saturating_mul(each);
-    let events = app.generate(texts, options, usual)?;
+    let chooser = app.chooser(&options).await?;
+    let events = app.generate(texts, options, usual, chooser)?;
     let id = format!("{}-{:016x}", if chat { "chatcmpl" } else { "cmpl" }, fastrand::u64(..));
     let head = Head { chat, id, created: crate::app::now(), model: app.name.clone() };
     if stream {

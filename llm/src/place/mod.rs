@@ -11,10 +11,13 @@ mod tls;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+#[cfg(feature = "rpc")]
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ggml::{DType, Device};
 
+use crate::error::Error;
 use crate::model::Model;
 use crate::placing::{ModelOptions, SplitMode};
 use crate::session::{Session, SessionOptions};
@@ -42,6 +45,10 @@ pub struct Devices {
     #[cfg(feature = "rpc")]
     #[arg(long, value_name = "HOST:PORT")]
     rpc: Vec<String>,
+    /// A server that is silent for so many seconds while it computes or answers is lost
+    #[cfg(feature = "rpc")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    rpc_timeout: u64,
     /// What connections to these servers show, if they use TLS.
     #[cfg(feature = "rpc-tls")]
     #[command(flatten)]
@@ -81,6 +88,29 @@ impl ModelPlace {
     pub fn load(&self) -> Result<Arc<Model>> {
         self.devices.load(&self.file)
     }
+
+    /// Loads the model, and makes a session of so many sequences. Where a server is lost meanwhile, the model is loaded to what
+    /// is left.
+    ///
+    /// # Errors
+    ///
+    /// As [`Devices::load`] and [`Devices::session`].
+    pub fn load_session(&self, n_seq: usize) -> Result<Session> {
+        loop {
+            match self.load().and_then(|model| self.devices.session(model, n_seq)) {
+                // A server is lost once, so this ends.
+                Err(error) if is_loss(&error) => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Whether an RPC server was lost.
+fn is_loss(error: &anyhow::Error) -> bool {
+    let lost = |error: &ggml::Error| matches!(error, ggml::Error::RpcLost { .. });
+    error.downcast_ref().is_some_and(lost)
+        || error.downcast_ref().is_some_and(|error| matches!(error, Error::Ggml(error) if lost(error)))
 }
 
 impl Devices {
@@ -101,20 +131,20 @@ impl Devices {
         Ok(Model::load_with(file, &options, &mut |done, total| progress.show(done, total))?)
     }
 
-    /// The devices of all servers that aren't lost.
+    /// The devices of all servers that aren't lost; this machine's best one if there would be no device.
     #[cfg_attr(not(feature = "rpc"), expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "no servers"))]
     fn servers(&self) -> Result<Vec<Device>> {
         #[cfg(feature = "rpc")]
-        return servers::devices(&self.rpc, &self.connection()?);
+        return servers::devices(&self.rpc, &self.connection()?, !self.device.is_empty());
         #[cfg(not(feature = "rpc"))]
         Ok(Vec::new())
     }
 
     /// How servers are connected to.
     #[cfg(feature = "rpc")]
-    #[cfg_attr(not(feature = "rpc-tls"), expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "no files"))]
+    #[cfg_attr(not(feature = "rpc-tls"), expect(clippy::unnecessary_wraps, reason = "no files"))]
     fn connection(&self) -> Result<ggml::rpc::Options> {
-        let options = ggml::rpc::Options::new();
+        let options = ggml::rpc::Options::new().with_answer_timeout(Duration::from_secs(self.rpc_timeout));
         #[cfg(feature = "rpc-tls")]
         let options = options.with_tls(self.tls.read()?);
         Ok(options)

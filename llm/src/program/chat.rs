@@ -1,18 +1,24 @@
 //! `chat`: messages in turns.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use ggml_llm::Error;
 use ggml_llm::place::{ModelPlace, TemplateChoice};
 use ggml_llm::text::Message;
 
+use super::constrain::Constraining;
+use super::conversation::{self, Request};
 use super::generate::{Text, TooLong};
 use super::interrupt;
 use super::options::Sampling;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Each line is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.")]
+#[command(
+    after_help = "Each line is a message, except for `/save FILE` and `/load FILE`, which write and read the conversation (a \
+space before them makes them messages). Ctrl-C stops an answer, Ctrl-D ends the chat."
+)]
 pub(crate) struct ChatArguments {
     #[command(flatten)]
     place: ModelPlace,
@@ -21,21 +27,28 @@ pub(crate) struct ChatArguments {
     /// What the model is told before the first message
     #[arg(long)]
     system: Option<String>,
+    /// A file with the conversation, which goes on where it ended, and is written after each answer; --system counts if
+    /// there is none yet
+    #[arg(long, value_name = "FILE")]
+    conversation: Option<PathBuf>,
     /// The most tokens of an answer
     #[arg(long, short, default_value_t = 1024)]
     n: usize,
     #[command(flatten)]
     sampling: Sampling,
+    #[command(flatten)]
+    constraining: Constraining,
 }
 
 #[expect(clippy::print_stderr, reason = "the program's output")]
 pub(crate) fn run(arguments: ChatArguments) -> Result<()> {
+    let mut messages = conversation::begin(arguments.conversation.as_ref(), arguments.system)?;
     let model = arguments.place.load()?;
     let tokenizer = model.tokenizer()?;
     let template = arguments.template.template(&model, &tokenizer)?;
-    let mut sampler = arguments.sampling.sampler()?;
+    let mut chooser = arguments.sampling.chooser()?;
+    let beginning = arguments.constraining.compile(Some(&tokenizer))?;
     let mut text = Text::new(&arguments.place, model)?;
-    let mut messages: Vec<_> = arguments.system.into_iter().map(|s| Message::new("system", s)).collect();
     let terminal = std::io::stdin().is_terminal();
     interrupt::catch()?;
     let mut input = std::io::stdin().lock();
@@ -56,9 +69,24 @@ pub(crate) fn run(arguments: ChatArguments) -> Result<()> {
         if line.trim().is_empty() {
             continue;
         }
+        if let Some(request) = Request::of(&line) {
+            match request.run(&mut messages) {
+                Ok(done) => eprintln!("[{done}]"),
+                Err(error) => eprintln!("[{}]", super::printable(&format!("{error:#}"))),
+            }
+            continue;
+        }
         messages.push(Message::new("user", line));
         interrupt::forget();
-        let tokens = template.encode(&tokenizer, &messages)?;
+        let tokens = match template.encode(&tokenizer, &messages) {
+            Ok(tokens) => tokens,
+            // As where two messages of the same role follow each other.
+            Err(error) => {
+                eprintln!("[{}]", super::printable(&error.to_string()));
+                messages.pop();
+                continue;
+            }
+        };
         match text.set(&tokens) {
             Err(error) if error.is::<TooLong>() || matches!(error.downcast_ref(), Some(Error::Full { .. })) => {
                 eprintln!("[{error:#}]");
@@ -67,12 +95,16 @@ pub(crate) fn run(arguments: ChatArguments) -> Result<()> {
             }
             result => result?,
         }
+        beginning.begin(&mut chooser);
         let mut answer = Vec::new();
         let mut both = Tee { out: std::io::stdout(), copy: &mut answer };
-        text.go_on(arguments.n, &mut sampler, arguments.sampling.stops(), Some(&tokenizer), &mut both)?;
+        text.go_on(arguments.n, &mut chooser, arguments.sampling.stops(), Some(&tokenizer), &mut both)?;
         writeln!(std::io::stdout())?;
         eprintln!("[{}]", text.times.line());
         messages.push(Message::new("assistant", String::from_utf8_lossy(&answer)));
+        if let Some(path) = &arguments.conversation {
+            conversation::save(path, &messages)?;
+        }
     }
     Ok(())
 }

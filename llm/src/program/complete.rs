@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use anyhow::{Result, bail};
 use ggml_llm::place::ModelPlace;
 
+use super::constrain::Constraining;
 use super::generate::Text;
 use super::interrupt;
 use super::options::Sampling;
@@ -26,6 +27,8 @@ pub(crate) struct CompleteArguments {
     n: usize,
     #[command(flatten)]
     sampling: Sampling,
+    #[command(flatten)]
+    constraining: Constraining,
 }
 
 #[expect(clippy::print_stderr, reason = "the program's output")]
@@ -45,12 +48,13 @@ pub(crate) fn run(arguments: CompleteArguments) -> Result<()> {
     if tokens.is_empty() {
         bail!("there are no tokens to begin with: give a PROMPT or --tokens");
     }
-    let mut sampler = arguments.sampling.sampler()?;
+    let mut chooser = arguments.sampling.chooser()?;
+    arguments.constraining.compile(tokenizer.as_ref())?.begin(&mut chooser);
     let mut text = Text::new(&arguments.place, model)?;
     interrupt::catch()?;
     text.set(&tokens)?;
     let stops = arguments.sampling.stops();
-    text.go_on(arguments.n, &mut sampler, stops, tokenizer.as_ref(), &mut std::io::stdout())?;
+    text.go_on(arguments.n, &mut chooser, stops, tokenizer.as_ref(), &mut std::io::stdout())?;
     writeln!(std::io::stdout())?;
     eprintln!("[{}]", text.times.line());
     Ok(())

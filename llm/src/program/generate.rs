@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use ggml_llm::place::{ModelPlace, Progress};
-use ggml_llm::text::{Sampler, StopStrings, TokenStream, Tokenizer};
-use ggml_llm::{Batch, Error, Model, Session};
+use ggml_llm::text::{StopStrings, TokenStream, Tokenizer};
+use ggml_llm::{Batch, Chooser, Error, Model, Session};
 
 use super::interrupt;
 
@@ -136,8 +136,7 @@ impl<'p> Text<'p> {
     /// After the loss of a server: loads the model to what is left, and restores what was saved of the text.
     fn go_on_without(&mut self, error: Error) -> Result<()> {
         let Error::Ggml(lost @ ggml::Error::RpcLost { .. }) = error else { return Err(error.into()) };
-        let model = self.place.load()?;
-        self.session = self.place.devices.session(model, 1)?;
+        self.session = self.place.load_session(1)?;
         let mut kept = 0;
         if !self.saved.tokens.is_empty() {
             self.session.restore(0, &self.saved.bytes)?;
@@ -159,11 +158,11 @@ impl<'p> Text<'p> {
         }
     }
 
-    /// Continues the text by up to `n` tokens, or up to a stop string, and writes them to `out` as they come.
+    /// Continues the text by up to `n` tokens, or up to a stop string or the end of its grammar, and writes them to `out` as they come.
     pub(crate) fn go_on(
         &mut self,
         n: usize,
-        sampler: &mut Sampler,
+        chooser: &mut Chooser,
         mut stops: StopStrings,
         tokenizer: Option<&Tokenizer>,
         out: &mut dyn Write,
@@ -173,7 +172,7 @@ impl<'p> Text<'p> {
         let start = Instant::now();
         while new < n && !interrupt::seen() {
             let logits = self.session.logits(0).context("the last token has no logits")?;
-            let token = sampler.sample(logits, &self.tokens)?;
+            let token = chooser.next(logits, &self.tokens)?;
             new += 1;
             if tokenizer.is_some_and(|t| t.is_end_of_generation(token)) {
                 break;
@@ -183,7 +182,7 @@ impl<'p> Text<'p> {
                 None => write!(out, "{token} ")?,
             }
             out.flush()?;
-            if stops.stopped() {
+            if stops.stopped() || chooser.is_complete() {
                 break;
             }
             self.make_room()?;

@@ -3,6 +3,9 @@
 pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod complete;
+pub(crate) mod constrain;
+pub(crate) mod conversation;
+pub(crate) mod embed;
 pub(crate) mod generate;
 pub(crate) mod info;
 pub(crate) mod interrupt;

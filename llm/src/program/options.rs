@@ -1,6 +1,7 @@
 //! How tokens are chosen: options of several commands.
 
 use anyhow::{Context as _, Result};
+use ggml_llm::Chooser;
 use ggml_llm::text::{Sampler, SamplerOptions, StopStrings};
 
 /// How tokens are chosen.
@@ -42,7 +43,7 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    pub(crate) fn sampler(&self) -> Result<Sampler> {
+    pub(crate) fn chooser(&self) -> Result<Chooser> {
         let options = SamplerOptions::new()
             .with_temperature(self.temperature)
             .with_top_k(self.top_k)
@@ -53,7 +54,7 @@ impl Sampling {
             .with_presence_penalty(self.presence_penalty)
             .with_penalty_last(self.penalty_last)
             .with_seed(self.seed);
-        Ok(Sampler::new(options)?.with_logit_bias(self.logit_bias.clone())?)
+        Ok(Chooser::new(Sampler::new(options)?.with_logit_bias(self.logit_bias.clone())?))
     }
 
     pub(crate) fn stops(&self) -> StopStrings {

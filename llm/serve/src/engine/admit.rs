@@ -1,19 +1,21 @@
 //! Who is computed next, in which sequence, and which cells it shares.
 
 use anyhow::Result;
+use ggml_llm::Error;
 
+use crate::failure::Failure;
 use crate::job::{Job, Work};
 
-use super::Engine;
 use super::slot::{Next, Slot};
+use super::{Engine, is_loss};
 
 /// A common beginning of fewer tokens isn't waited for.
 const WORTH_WAITING: usize = 16;
 
 /// Where a job goes.
 enum Admission {
-    /// Into a sequence, which shares so many tokens of another, or is that.
-    To { slot: usize, donor: usize, shared: usize },
+    /// Into a sequence, which has so many of its tokens already.
+    To { slot: usize, shared: usize },
     /// When another prompt, which begins in the same way, is computed.
     Later,
     /// When a sequence ends.
@@ -25,19 +27,25 @@ impl Engine<'_> {
     pub(super) fn admit(&mut self) -> Result<()> {
         let mut i = 0;
         while let Some(job) = self.waiting.remove(i) {
-            match self.place_for(&job.tokens, size(&job))? {
-                Admission::Later => {
+            match self.room_for(&job) {
+                Ok(Admission::Later) => {
                     self.waiting.insert(i, job);
                     i += 1;
                 }
-                Admission::NoRoom => {
+                Ok(Admission::NoRoom) => {
                     self.waiting.insert(i, job);
                     break;
                 }
-                Admission::To { slot, donor, shared } => {
-                    if slot != donor {
-                        self.session.share(donor, slot, shared)?;
-                    }
+                // Its turn comes again, with what is left.
+                Err(error) if is_loss(&error) => {
+                    self.waiting.insert(i, job);
+                    return self.recover(&error, &[]);
+                }
+                Err(error) => {
+                    job.fail(Failure::server(error.to_string()));
+                    return self.recover(&error, &[]);
+                }
+                Ok(Admission::To { slot, shared }) => {
                     self.clock += 1;
                     self.metrics.prompt.inc_by(job.tokens.len() as u64);
                     self.metrics.cached.inc_by(shared as u64);
@@ -50,8 +58,9 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Finds a place, and makes room for a text of this size at its end.
-    fn place_for(&mut self, tokens: &[i32], size: usize) -> Result<Admission> {
+    /// Finds a place, and makes room for a job's text as long as it can be at its end.
+    fn room_for(&mut self, job: &Job) -> Result<Admission, Error> {
+        let (tokens, size) = (&*job.tokens, size(job));
         // The last token is computed in any case, as its output is wanted.
         let before_last = tokens.get(..tokens.len().saturating_sub(1)).unwrap_or_default();
         let (mut donor, mut shared) = (None, 0);
@@ -85,7 +94,10 @@ impl Engine<'_> {
                 .map(|(i, slot)| slot.size().saturating_sub(self.computed(i)))
                 .sum();
             if self.session.room().is_none_or(|room| growth + size - shared <= room) {
-                return Ok(Admission::To { slot, donor, shared });
+                if slot != donor {
+                    self.session.share(donor, slot, shared)?;
+                }
+                return Ok(Admission::To { slot, shared });
             }
             // What is left of earlier texts goes, the oldest first, and what this one would share at last.
             let left = self.slots.iter().enumerate().filter(|(i, slot)| slot.is_idle() && self.computed(*i) > 0);
@@ -99,11 +111,11 @@ impl Engine<'_> {
     }
 
     /// Forgets what is left of an earlier text from a token on.
-    fn forget(&mut self, slot: usize, from: usize) -> Result<()> {
+    fn forget(&mut self, slot: usize, from: usize) -> Result<(), Error> {
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.tokens.truncate(from);
         }
-        Ok(self.session.truncate(slot, from)?)
+        self.session.truncate(slot, from)
     }
 }
 

@@ -11,10 +11,10 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use ggml_llm::place::ModelPlace;
 use ggml_llm::text::Tokenizer;
-use ggml_llm::{Batch, Error, Model, Session};
+use ggml_llm::{Batch, Error, Session};
 
 use crate::failure::Failure;
-use crate::job::{Event, Job};
+use crate::job::Job;
 use crate::metrics::Metrics;
 use slot::{Next, Slot};
 
@@ -93,8 +93,7 @@ impl Engine<'_> {
             if job.deadline > now {
                 return true;
             }
-            // Nobody may be there to hear it.
-            let _unheard = job.events.send((job.index, Event::Failed(Failure::late()))).is_err();
+            job.fail(Failure::late());
             false
         });
         for (i, slot) in self.slots.iter_mut().enumerate() {
@@ -151,7 +150,7 @@ impl Engine<'_> {
             return Ok(());
         }
         if let (true, Some(slot)) = (whole, self.slots.get_mut(i)) {
-            slot.embedded(self.session.embedding(0).unwrap_or_default());
+            slot.embedded(self.session.unit_embedding(0).unwrap_or_default());
         }
         Ok(())
     }
@@ -219,21 +218,25 @@ impl Engine<'_> {
     fn recover(&mut self, error: &Error, slots: &[usize]) -> Result<()> {
         eprintln!("[{error}; texts are computed again]");
         self.metrics.lost.inc();
-        let model: Arc<Model> = if matches!(error, Error::Ggml(ggml::Error::RpcLost { .. })) {
-            self.place.load().context("the model can't be loaded again")?
+        let session = if is_loss(error) {
+            self.place.load_session(self.slots.len())
         } else {
             for &i in slots {
                 if let Some(slot) = self.slots.get_mut(i) {
                     slot.fail(Failure::server(error.to_string()));
                 }
             }
-            Arc::clone(self.session.model())
+            self.place.devices.session(Arc::clone(self.session.model()), self.slots.len())
         };
-        let session = self.place.devices.session(model, self.slots.len());
         *self.session = session.with_context(|| format!("after: {error}"))?;
         for slot in self.slots.iter_mut().filter(|slot| slot.is_idle()) {
             slot.clear();
         }
         Ok(())
     }
+}
+
+/// Whether an RPC server was lost.
+fn is_loss(error: &Error) -> bool {
+    matches!(error, Error::Ggml(ggml::Error::RpcLost { .. }))
 }

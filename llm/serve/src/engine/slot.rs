@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use ggml_llm::text::{Sampler, StopStrings, TokenStream, Tokenizer};
+use ggml_llm::Chooser;
+use ggml_llm::text::{StopStrings, TokenStream, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::failure::Failure;
@@ -43,7 +44,7 @@ struct Running<'e> {
 
 #[derive(Debug)]
 enum Goal<'e> {
-    Generate { max: usize, sampler: Box<Sampler>, stops: StopStrings, stream: TokenStream<'e> },
+    Generate { max: usize, chooser: Box<Chooser>, stops: StopStrings, stream: TokenStream<'e> },
     Embed,
 }
 
@@ -60,8 +61,8 @@ impl<'e> Slot<'e> {
         let Job { index, tokens, work, events, arrived, deadline, place } = job;
         drop(place);
         let goal = match work {
-            Work::Generate { max, sampler, stops } => {
-                Goal::Generate { max, sampler, stops, stream: TokenStream::new(tokenizer) }
+            Work::Generate { max, chooser, stops } => {
+                Goal::Generate { max, chooser, stops, stream: TokenStream::new(tokenizer) }
             }
             Work::Embed => Goal::Embed,
         };
@@ -107,8 +108,8 @@ impl<'e> Slot<'e> {
     /// Chooses the next token by the logits of the last.
     pub(super) fn sample(&mut self, logits: &[f32], tokenizer: &Tokenizer, metrics: &Metrics) {
         let Some(running) = &mut self.running else { return };
-        let Goal::Generate { max, sampler, stops, stream } = &mut running.goal else { return };
-        let token = match sampler.sample(logits, &self.tokens) {
+        let Goal::Generate { max, chooser, stops, stream } = &mut running.goal else { return };
+        let token = match chooser.next(logits, &self.tokens) {
             Ok(token) => token,
             Err(error) => return self.fail(Failure::server(error.to_string())),
         };
@@ -125,7 +126,7 @@ impl<'e> Slot<'e> {
             Ok(text) => stops.push(text),
             Err(error) => return self.fail(Failure::server(error.to_string())),
         };
-        let (stopped, full) = (stops.stopped(), running.usage.new == *max);
+        let (stopped, full) = (stops.stopped() || chooser.is_complete(), running.usage.new == *max);
         if !text.is_empty() {
             running.tell(Event::Text(text));
         }
@@ -137,9 +138,9 @@ impl<'e> Slot<'e> {
     }
 
     /// The embedding of the last token.
-    pub(super) fn embedded(&mut self, embedding: &[f32]) {
+    pub(super) fn embedded(&mut self, embedding: Vec<f32>) {
         if let Some(running) = self.running.take() {
-            running.tell(Event::Embedding(embedding.to_vec(), running.usage));
+            running.tell(Event::Embedding(embedding, running.usage));
         }
     }
 

@@ -16,7 +16,7 @@ const CLEAR: f32 = 1e-3;
 const NEW: usize = 24;
 
 /// The likeliest tokens after a prompt that is alone, or `None` if one isn't clear.
-fn alone(session: &mut Session, prompt: &[i32]) -> Option<Vec<i32>> {
+fn alone(session: &mut Session, prompt: &[i32], new: usize) -> Option<Vec<i32>> {
     session.truncate(0, 0).unwrap();
     let (mut batch, mut tokens) = (Batch::new(), Vec::new());
     batch.prompt(0, prompt);
@@ -29,7 +29,7 @@ fn alone(session: &mut Session, prompt: &[i32]) -> Option<Vec<i32>> {
         if all[0].0 - all[1].0 < CLEAR {
             return None;
         }
-        if tokens.len() == NEW {
+        if tokens.len() == new {
             return Some(tokens);
         }
         batch.clear();
@@ -43,8 +43,9 @@ fn session(server: &Server) -> Session {
     Session::new(model, &options).unwrap()
 }
 
-/// `n` prompts of different lengths, half of which begin in the same way, with the tokens that follow each if it is alone.
-fn prompts(server: &Server, n: usize) -> Vec<(Vec<i32>, Vec<i32>)> {
+/// `n` prompts of different lengths, half of which begin in the same way, with the `new` tokens that follow each
+/// if it is alone.
+pub(crate) fn prompts(server: &Server, n: usize, new: usize) -> Vec<(Vec<i32>, Vec<i32>)> {
     let mut rng = fastrand::Rng::with_seed(5);
     let mut session = session(server);
     let beginning: Vec<i32> = (0..50).map(|_| rng.i32(0..256)).collect();
@@ -52,7 +53,7 @@ fn prompts(server: &Server, n: usize) -> Vec<(Vec<i32>, Vec<i32>)> {
     while prompts.len() < n {
         let mut prompt = if prompts.len() % 2 == 0 { beginning.clone() } else { Vec::new() };
         prompt.extend((0..rng.usize(1..40)).map(|_| rng.i32(0..256)));
-        if let Some(tokens) = alone(&mut session, &prompt) {
+        if let Some(tokens) = alone(&mut session, &prompt, new) {
             prompts.push((prompt, tokens));
         }
     }
@@ -60,7 +61,7 @@ fn prompts(server: &Server, n: usize) -> Vec<(Vec<i32>, Vec<i32>)> {
 }
 
 /// The text of tokens, as the server has it.
-fn text(server: &Server, tokens: &[i32]) -> String {
+pub(crate) fn text(server: &Server, tokens: &[i32]) -> String {
     let reader = ggml::gguf::Reader::open(&server.file).unwrap();
     let tokenizer = ggml_llm::text::Tokenizer::from_gguf(&reader).unwrap();
     let mut stream = ggml_llm::text::TokenStream::new(&tokenizer);
@@ -71,7 +72,7 @@ fn text(server: &Server, tokens: &[i32]) -> String {
 
 fn check_all(architecture: Architecture, arguments: &[&str], clients: usize) {
     let server = Arc::new(Server::start(architecture, arguments));
-    let prompts = prompts(&server, clients);
+    let prompts = prompts(&server, clients, NEW);
     let asked: Vec<_> = (prompts.into_iter().enumerate())
         .map(|(i, (prompt, tokens))| {
             let server = Arc::clone(&server);

@@ -18,9 +18,16 @@ pub(crate) fn model(folder: &Path, architecture: Architecture) -> PathBuf {
     let path = folder.join("made-up.gguf");
     let mut recipe = Recipe::new(architecture);
     recipe.dtype = DType::F32;
-    (recipe.n_layer, recipe.n_embd, recipe.n_ff, recipe.n_head, recipe.n_vocab) = (2, 64, 64, 4, 258);
-    recipe.write(&path).unwrap();
-    let reader = Reader::from_bytes(std::fs::read(&path).unwrap()).unwrap();
+    (recipe.n_layer, recipe.n_embd, recipe.n_ff, recipe.n_head) = (2, 64, 64, 4);
+    write(recipe, &path);
+    path
+}
+
+/// Writes a model with that vocabulary.
+pub(crate) fn write(mut recipe: Recipe, path: &Path) {
+    recipe.n_vocab = 258;
+    recipe.write(path).unwrap();
+    let reader = Reader::from_bytes(std::fs::read(path).unwrap()).unwrap();
     let mut writer = Writer::new();
     writer.set_kv(&reader).unwrap();
     let mut tokens = BYTE_CHARACTERS.map(String::from).to_vec();
@@ -37,8 +44,7 @@ pub(crate) fn model(folder: &Path, architecture: Architecture) -> PathBuf {
     for t in reader.tensors() {
         writer.tensor(t.name(), t.dtype(), t.shape(), reader.data(t.name()).unwrap()).unwrap();
     }
-    writer.write(&path).unwrap();
-    path
+    writer.write(path).unwrap();
 }
 
 /// A running server, which ends with this.
@@ -57,9 +63,15 @@ impl Server {
     pub(crate) fn start(architecture: Architecture, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = model(folder.path(), architecture);
+        let usual = ["--threads", "1", "--ggml-kernels", "--cache", "f32"];
+        Self::of(folder, file, &[&usual[..], arguments].concat())
+    }
+
+    /// A server of a file in a folder, which goes with the server.
+    pub(crate) fn of(folder: tempfile::TempDir, file: PathBuf, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ggml-llm-serve"))
             .arg(&file)
-            .args(["--port", "0", "--threads", "1", "--ggml-kernels", "--cache", "f32"])
+            .args(["--port", "0"])
             .args(arguments)
             .env_remove("GGML_LLM_API_KEY")
             .stderr(Stdio::piped())
@@ -128,6 +140,12 @@ impl Server {
         }
     }
 
+    /// The number of the process, and where it listens.
+    #[cfg(feature = "constrain")]
+    pub(crate) fn place(&self) -> (u32, &str) {
+        (self.child.id(), &self.address)
+    }
+
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id()); // built into every shell
@@ -150,6 +168,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ended = self.child.kill().is_err();
         let _status = self.child.wait().is_ok();
+        let mut said = String::new();
+        if std::thread::panicking() && self.stderr.read_to_string(&mut said).is_ok() {
+            eprintln!("the server has said: {said}");
+        }
     }
 }
 

@@ -2,6 +2,11 @@
 
 #![cfg(test)]
 
+mod conversations;
+mod embeddings;
+#[cfg(feature = "constrain")]
+mod grammars;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
