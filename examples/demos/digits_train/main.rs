@@ -79,7 +79,7 @@ fn train(cli: &Cli, out: &mut impl Write) -> Result<()> {
 }
 
 /// The learning rate of an epoch.
-fn rate(epoch: u32, epochs: u32) -> f32 {
+fn rate(epoch: usize, epochs: usize) -> f32 {
     #[expect(clippy::cast_precision_loss, reason = "a share of a few thousand epochs")]
     let done = (epoch - 1) as f32 / epochs as f32;
     RATE * f32::midpoint(1.0, (std::f32::consts::PI * done).cos())

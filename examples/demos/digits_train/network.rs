@@ -50,7 +50,7 @@ impl<'c> Trainer<'c> {
         ctx: &'c Context,
         parameters: &'c State,
         images: &'c Images,
-        schedule: impl Fn(u32) -> AdamW + 'c,
+        schedule: impl Fn(usize) -> AdamW + 'c,
         seed: u64,
     ) -> Result<Self> {
         let inputs = input(ctx, BATCH)?;
