@@ -235,7 +235,7 @@ pub struct Case {
     pub near: f64,
     /// Whether all of ggml's GPUs compute it, as it is and laid out plainly.
     pub must: bool,
-    /// Whether other devices compute something else.
+    /// Whether it is not compared with other devices, which compute something else or keep elements in another order.
     pub lone: bool,
 }
 
@@ -299,7 +299,7 @@ impl Case {
         Self { near, ..self }
     }
 
-    /// Other devices compute something else.
+    /// It is not compared with other devices.
     pub fn lone(self) -> Self {
         Self { lone: true, ..self }
     }
