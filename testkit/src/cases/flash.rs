@@ -16,7 +16,7 @@ const Q4: DType = DType::Q4_0;
 
 /// The options without their tensors.
 #[derive(Debug, Clone, Copy)]
-struct How {
+struct Attending {
     scale: f32,
     max_bias: f32,
     cap: f32,
@@ -27,11 +27,11 @@ struct How {
     n_kv_max: i32,
 }
 
-const fn scaled(scale: f32) -> How {
-    How { scale, max_bias: 0.0, cap: 0.0, mask: false, sinks: false, acc: None, n_kv_max: 0 }
+const fn scaled(scale: f32) -> Attending {
+    Attending { scale, max_bias: 0.0, cap: 0.0, mask: false, sinks: false, acc: None, n_kv_max: 0 }
 }
 
-impl How {
+impl Attending {
     /// The options, of operands among which a mask and sinks follow the first three.
     fn options<'c>(self, t: &[Tensor<'c>]) -> FlashAttnOptions<'c> {
         FlashAttnOptions::new(self.scale)
@@ -72,7 +72,7 @@ impl How {
         })
     }
 
-    /// How far a result may be off: by the values' error and that of their weights, which comes from that of the scores.
+    /// Attending far a result may be off: by the values' error and that of their weights, which comes from that of the scores.
     fn spread(self, [of_k, of_v]: [DType; 2], x: &[Known]) -> f64 {
         let [size, ..] = x[0].values.ne;
         let [(q, eq), (k, ek), (v, ev)] = [0, 1, 2].map(|i| (x[i].largest(), x[i].error));
@@ -95,7 +95,7 @@ fn product(of_k: DType) -> f64 {
     }
 }
 
-fn attention(operands: impl IntoIterator<Item = Operand>, how: How) -> Case {
+fn attention(operands: impl IntoIterator<Item = Operand>, how: Attending) -> Case {
     let operands: Vec<_> = operands.into_iter().collect();
     let types = [operands[1].dtype, operands[2].dtype];
     // Queries are rounded to the type of the dot product with keys; f16 values are summed in f16.
@@ -122,7 +122,7 @@ fn drawn(s: &mut dyn Source) -> Case {
     let (heads, n3) = (kv_heads * s.size(1, 2), s.size(1, 2));
     let [tk, tv] = [(); 2].map(|()| s.dtype(&types));
     let [dk, dv] = [tk, tv].map(|t| if t.block_size() > 1 { t.block_size() } else { s.size(1, 8) });
-    let mut how = How { mask: s.bool(), sinks: s.chance(3), n_kv_max: s.int(0, 4), ..scaled(s.float(0.1, 1.0)) };
+    let mut how = Attending { mask: s.bool(), sinks: s.chance(3), n_kv_max: s.int(0, 4), ..scaled(s.float(0.1, 1.0)) };
     let mut operands = vec![
         sized(F32, [dk, batch, heads, n3]),
         sized(tk, [dk, n_kv, kv_heads, n3]),
@@ -177,13 +177,14 @@ fn hidden(row: Row) -> Row {
         let still = |operands: Vec<Operand>| operands.into_iter().map(Operand::still);
         let row = row.with(attention(still(inputs(of, [F32; 2])), scaled(0.3)));
         let row = row.all(masks, |row, ne| {
-            let how = How { mask: true, ..scaled(0.3) };
+            let how = Attending { mask: true, ..scaled(0.3) };
             row.with(attention(still(inputs(of, [F32; 2])).chain([hiding(ne).still()]), how).lone())
         });
         row.all(
             [(8.0, 0.0, false), (0.0, 1.5, false), (0.0, 0.0, true), (4.0, 2.0, true)],
             |row, (max_bias, cap, sinks)| {
-                let how = How { max_bias, cap, mask: true, sinks, acc: Some(Prec::F32), n_kv_max: 1, ..scaled(0.3) };
+                let how =
+                    Attending { max_bias, cap, mask: true, sinks, acc: Some(Prec::F32), n_kv_max: 1, ..scaled(0.3) };
                 let sinks = sinks.then(|| f32([heads]).within(-1.0, 2.0).still());
                 row.with(
                     attention(still(inputs(of, [F32; 2])).chain([hiding(masks[0]).still()]).chain(sinks), how).lone(),
@@ -204,7 +205,7 @@ pub(super) fn row() -> Row {
             let mask = of(F16, [kv, batch]).within(-1.0, 1.0).still();
             let operands = [f32([size, batch, 8]).within(-1.0, 1.0), keys(), keys(), mask];
             // Too large for the reference.
-            let case = attention(operands, How { mask: true, ..scaled(1.0 / (size as f32).sqrt()) });
+            let case = attention(operands, Attending { mask: true, ..scaled(1.0 / (size as f32).sqrt()) });
             let row = row.with(Case { reference: None, ..case }.laid(PLAIN));
             if dtype == F16 { row.must() } else { row }
         })

@@ -67,13 +67,13 @@ fn each_row(
 /// A norm and its twin in place, what it makes of a row, and the layouts that it takes.
 #[derive(Clone, Copy)]
 struct Norm {
-    make: Make,
-    in_place: Make,
+    make: OfEps,
+    in_place: OfEps,
     f: fn(&[f64], f32) -> Vec<f64>,
     layouts: &'static [Layout],
 }
 
-type Make = for<'c> fn(&'c Context, Tensor<'c>, f32) -> Result<Tensor<'c>>;
+type OfEps = for<'c> fn(&'c Context, Tensor<'c>, f32) -> Result<Tensor<'c>>;
 
 const NORMS: [Norm; 3] = [
     Norm { make: Context::norm, in_place: Context::norm_inplace, f: normalised, layouts: &Layout::ALL },
@@ -137,7 +137,7 @@ fn norm_row(name: &'static str, op: &'static str, norm: Norm, must: bool) -> Row
 }
 
 /// What all norms refuse.
-fn refuses(row: Row, make: Make) -> Row {
+fn refuses(row: Row, make: OfEps) -> Row {
     row.all([-1e-3, f32::NAN, f32::INFINITY], |row, eps| {
         row.refuses(Refused::Param, move |c| make(c, input(c, F32, [4, 2, 2]), eps))
     })

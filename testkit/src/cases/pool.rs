@@ -12,10 +12,10 @@ use crate::array::Array;
 
 const OPS: [PoolOp; 2] = [PoolOp::Max, PoolOp::Avg];
 
-type Make<const N: usize> = for<'c> fn(&'c Context, Tensor<'c>, PoolOp, PoolOptions<N>) -> Result<Tensor<'c>>;
+type MakePool<const N: usize> = for<'c> fn(&'c Context, Tensor<'c>, PoolOp, PoolOptions<N>) -> Result<Tensor<'c>>;
 
-const ROW: Make<1> = |c, t, op, how| c.pool_1d(t, op, how);
-const IMAGE: Make<2> = |c, t, op, how| c.pool_2d(t, op, how);
+const ROW: MakePool<1> = |c, t, op, how| c.pool_1d(t, op, how);
+const IMAGE: MakePool<2> = |c, t, op, how| c.pool_2d(t, op, how);
 
 /// The window, the step and the padding in one dimension.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ fn area<const N: usize>([x, y]: [Axis; 2], seen: usize) -> f64 {
 }
 
 /// A pool over rows or images.
-fn pool<const N: usize>(make: Make<N>, x: Operand, op: PoolOp, how: PoolOptions<N>) -> Case {
+fn pool<const N: usize>(make: MakePool<N>, x: Operand, op: PoolOp, how: PoolOptions<N>) -> Case {
     let axes = axes(how);
     let reference = move |x: &[Array]| {
         Array::of(pooled(axes, x[0].ne), |i| {
@@ -103,7 +103,7 @@ fn windows<const N: usize>(s: &mut dyn Source) -> PoolOptions<N> {
     how.with_padding(how.window.map(|k| s.int(0, k.clamp(0, 8) + 1)))
 }
 
-fn drawn<const N: usize>(s: &mut dyn Source, make: Make<N>) -> Case {
+fn drawn<const N: usize>(s: &mut dyn Source, make: MakePool<N>) -> Case {
     let (x, op) = (s.first(&[F32, F32, F16]), s.one(&OPS));
     pool(make, x, op, windows(s))
 }
@@ -133,7 +133,7 @@ fn some<const N: usize>() -> Vec<PoolOptions<N>> {
     all.map(|(w, s, p)| PoolOptions::new(first(w)).with_stride(first(s)).with_padding(first(p))).into()
 }
 
-fn pools<const N: usize>(name: &'static str, op: &'static str, make: Make<N>) -> Row {
+fn pools<const N: usize>(name: &'static str, op: &'static str, make: MakePool<N>) -> Row {
     let shapes = [[8, 6, 2, 3], [5, 5, 1, 1], [37, 4, 1, 2]];
     let types = [F32, F16].into_iter().flat_map(|dtype| shapes.map(|ne| (dtype, ne)));
     let row = Row::new(name, op).all(types, |row, (dtype, ne)| {

@@ -33,14 +33,14 @@ pub fn slope(head: usize, heads: usize, max_bias: f64) -> f64 {
 
 /// The options without their tensors.
 #[derive(Debug, Clone, Copy)]
-struct How {
+struct Shares {
     scale: f32,
     max_bias: f32,
     mask: bool,
     sinks: bool,
 }
 
-impl How {
+impl Shares {
     /// The options, of operands among which a mask and sinks follow the first.
     fn options<'c>(self, t: &[Tensor<'c>]) -> SoftMaxOptions<'c> {
         let how = SoftMaxOptions::new().with_scale(self.scale).with_max_bias(self.max_bias);
@@ -61,7 +61,7 @@ impl How {
         })
     }
 
-    /// How far a share may be off: exponents by the errors of logits, and those by their rounding.
+    /// Shares far a share may be off: exponents by the errors of logits, and those by their rounding.
     fn spread(self, x: &[Known]) -> f64 {
         let factors = [f64::from(self.scale).abs(), 1.0, 1.0];
         let off = |(k, factor): (&Known, f64)| factor * (k.error + 2e-7 * k.largest());
@@ -69,7 +69,7 @@ impl How {
     }
 }
 
-fn ext(operands: impl IntoIterator<Item = Operand>, how: How) -> Case {
+fn ext(operands: impl IntoIterator<Item = Operand>, how: Shares) -> Case {
     Case::new(operands, move |c, t| c.soft_max_ext(t[0], how.options(t)))
         .with(how)
         .is(move |x| how.of_arrays(x))
@@ -79,7 +79,7 @@ fn ext(operands: impl IntoIterator<Item = Operand>, how: How) -> Case {
 }
 
 fn plain(x: Operand) -> Case {
-    let how = How { scale: 1.0, max_bias: 0.0, mask: false, sinks: false };
+    let how = Shares { scale: 1.0, max_bias: 0.0, mask: false, sinks: false };
     Case::new([x], |c, t| c.soft_max(t[0]))
         .is(move |x| how.of_arrays(x))
         .in_place(|c, t| c.soft_max_inplace(t[0]))
@@ -140,7 +140,7 @@ fn loss_back(grad: Operand, logits: Operand, labels: Operand) -> Case {
 fn drawn(s: &mut dyn Source) -> Case {
     let x = s.plain();
     let [n0, n1, n2, n3] = x.shape();
-    let mut how = How { scale: s.float(-2.0, 2.0), max_bias: 0.0, mask: s.bool(), sinks: s.chance(3) };
+    let mut how = Shares { scale: s.float(-2.0, 2.0), max_bias: 0.0, mask: s.bool(), sinks: s.chance(3) };
     let mut operands = vec![x];
     if how.mask {
         let (dtype, more) = (s.one(&[F32, F16]), s.size(0, 1));
@@ -165,7 +165,7 @@ fn two(s: &mut dyn Source) -> [Operand; 2] {
 }
 
 fn rows_of_options() -> Row {
-    let how = |scale, max_bias| How { scale, max_bias, mask: true, sinks: false };
+    let how = |scale, max_bias| Shares { scale, max_bias, mask: true, sinks: false };
     let long = [1, 7, 64, 1025].into_iter().flat_map(|n| [F32, F16].map(|t| (n, t)));
     let row = Row::new("soft_max_ext", "SOFT_MAX").all(long, |row, (n, mask)| {
         row.all([0.0, 8.0], |row, bias| row.with(ext([f32([n, 5, 4, 2]), of(mask, [n, 5])], how(0.125, bias))).must())
@@ -176,12 +176,12 @@ fn rows_of_options() -> Row {
         row.all(all, |row, (dtype, max_bias, sinks)| {
             let (x, mask) = (f32([7, 3, 6, 4]), of(dtype, ne).within(-2.0, 0.0).still());
             let sink = sinks.then(|| f32([6]).within(-1.0, 2.0).still());
-            row.with(ext([x, mask].into_iter().chain(sink), How { sinks, ..how(0.7, max_bias) }))
+            row.with(ext([x, mask].into_iter().chain(sink), Shares { sinks, ..how(0.7, max_bias) }))
         })
     });
-    let sinks = How { scale: 1.0, max_bias: 0.0, mask: false, sinks: true };
+    let sinks = Shares { scale: 1.0, max_bias: 0.0, mask: false, sinks: true };
     row.with(ext([f32([33, 5, 4, 2]), f32([4])], sinks))
-        .with(ext([f32([67, 5, 3, 2]), of(F16, [67, 5]), f32([3])], How { sinks: true, ..how(0.6, 4.0) }))
+        .with(ext([f32([67, 5, 3, 2]), of(F16, [67, 5]), f32([3])], Shares { sinks: true, ..how(0.6, 4.0) }))
         .in_place("soft_max_ext_inplace", |c, t| c.soft_max_ext_inplace(t[0], SoftMaxOptions::new()))
 }
 

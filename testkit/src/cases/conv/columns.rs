@@ -13,13 +13,14 @@ use super::{BF16, F16, F32, FLOATS, channels, image_1d, image_2d, image_3d, move
 use crate::array::Array;
 
 /// Calls a builder with a kernel, an image, the number of inputs, options and the type of the result.
-type Make<const N: usize> = for<'c> fn(&'c Context, [Tensor<'c>; 2], i32, ConvOptions<N>, DType) -> Result<Tensor<'c>>;
+type MakeColumns<const N: usize> =
+    for<'c> fn(&'c Context, [Tensor<'c>; 2], i32, ConvOptions<N>, DType) -> Result<Tensor<'c>>;
 
-const LINE: Make<1> = |c, t, _, how, dtype| c.im2col_1d(t[0], t[1], how, dtype);
-const IMAGE: Make<2> = |c, t, _, how, dtype| c.im2col(t[0], t[1], how, dtype);
-const VOLUME: Make<3> = |c, t, n, how, dtype| c.im2col_3d(t[0], t[1], n, how, dtype);
+const LINE: MakeColumns<1> = |c, t, _, how, dtype| c.im2col_1d(t[0], t[1], how, dtype);
+const IMAGE: MakeColumns<2> = |c, t, _, how, dtype| c.im2col(t[0], t[1], how, dtype);
+const VOLUME: MakeColumns<3> = |c, t, n, how, dtype| c.im2col_3d(t[0], t[1], n, how, dtype);
 /// An image whose channels and batches are exchanged, so that planes are apart.
-const APART: Make<2> = |c, t, _, how, dtype| c.im2col(t[0], c.permute(t[1], [0, 1, 3, 2])?, how, dtype);
+const APART: MakeColumns<2> = |c, t, _, how, dtype| c.im2col(t[0], c.permute(t[1], [0, 1, 3, 2])?, how, dtype);
 
 /// The first dimensions of a kernel, which are space.
 fn size<const N: usize>(ne: [usize; 4]) -> [usize; 3] {
@@ -36,7 +37,7 @@ fn shape<const N: usize>(column: usize, [w, h, d]: [usize; 3], batch: usize) -> 
 }
 
 fn cut<const N: usize>(
-    make: Make<N>,
+    make: MakeColumns<N>,
     [kernel, x]: [Operand; 2],
     inputs: i32,
     how: ConvOptions<N>,

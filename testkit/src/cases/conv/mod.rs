@@ -16,7 +16,7 @@ use crate::array::Array;
 use space::{Moves, Volume, convolved};
 
 /// Calls a builder with a kernel, an image, the number of inputs and options.
-type Make<const N: usize> = for<'c> fn(&'c Context, [Tensor<'c>; 2], i32, ConvOptions<N>) -> Result<Tensor<'c>>;
+type Convolve<const N: usize> = for<'c> fn(&'c Context, [Tensor<'c>; 2], i32, ConvOptions<N>) -> Result<Tensor<'c>>;
 
 const FLOATS: [DType; 2] = [F32, F16];
 const MOSTLY_F32: [DType; 3] = [F32, F32, F16];
@@ -66,7 +66,7 @@ fn channels<const N: usize>(x: &Array, inputs: i32) -> usize {
 
 /// A convolution of an image with a kernel; `depthwise` is one with a kernel for each channel.
 fn convolution<const N: usize>(
-    make: Make<N>,
+    make: Convolve<N>,
     operands: [Operand; 2],
     inputs: i32,
     how: ConvOptions<N>,
@@ -108,7 +108,7 @@ fn image_3d(s: &mut dyn Source) -> ([Operand; 2], i32) {
 }
 
 /// An image, and a kernel for each of its channels.
-fn depthwise(s: &mut dyn Source, make: Make<2>, inner: Make<2>) -> Case {
+fn depthwise(s: &mut dyn Source, make: Convolve<2>, inner: Convolve<2>) -> Case {
     let x = s.first(&[F32]);
     let [n0, n1, n2, n3] = x.shape();
     let (dtype, w, h, how) = (s.one(&FLOATS), s.size(1, 3), s.size(1, 3), moves(s));
@@ -133,20 +133,20 @@ fn inside<'c>(c: &'c Context, t: [Tensor<'c>; 2]) -> Result<[Tensor<'c>; 2]> {
     Ok([c.permute(t[0], INNER_KERNEL)?, c.permute(t[1], INNER_IMAGE)?])
 }
 
-const CONV_1D: Make<1> = |c, t, _, how| c.conv_1d(t[0], t[1], how);
-const CONV_2D: Make<2> = |c, t, _, how| c.conv_2d(t[0], t[1], how);
-const CONV_3D: Make<3> = |c, t, n, how| c.conv_3d(t[0], t[1], n, how);
-const CONV_1D_DW: Make<1> = |c, t, _, how| c.conv_1d_dw(t[0], t[1], how);
-const CONV_2D_DW: Make<2> = |c, t, _, how| c.conv_2d_dw(t[0], t[1], how);
-const CONV_2D_DIRECT: Make<2> = |c, t, _, how| c.conv_2d_direct(t[0], t[1], how);
-const CONV_3D_DIRECT: Make<3> = |c, t, n, how| c.conv_3d_direct(t[0], t[1], n, how);
-const CONV_2D_DW_DIRECT: Make<2> = |c, t, _, how| c.conv_2d_dw_direct(t[0], t[1], how);
+const CONV_1D: Convolve<1> = |c, t, _, how| c.conv_1d(t[0], t[1], how);
+const CONV_2D: Convolve<2> = |c, t, _, how| c.conv_2d(t[0], t[1], how);
+const CONV_3D: Convolve<3> = |c, t, n, how| c.conv_3d(t[0], t[1], n, how);
+const CONV_1D_DW: Convolve<1> = |c, t, _, how| c.conv_1d_dw(t[0], t[1], how);
+const CONV_2D_DW: Convolve<2> = |c, t, _, how| c.conv_2d_dw(t[0], t[1], how);
+const CONV_2D_DIRECT: Convolve<2> = |c, t, _, how| c.conv_2d_direct(t[0], t[1], how);
+const CONV_3D_DIRECT: Convolve<3> = |c, t, n, how| c.conv_3d_direct(t[0], t[1], n, how);
+const CONV_2D_DW_DIRECT: Convolve<2> = |c, t, _, how| c.conv_2d_dw_direct(t[0], t[1], how);
 /// Copies of the operands, or of the result, whose channels are innermost.
-const CONV_2D_DW_INNER: Make<2> = |c, t, _, how| {
+const CONV_2D_DW_INNER: Convolve<2> = |c, t, _, how| {
     let [k, x] = inside(c, t)?;
     c.conv_2d_dw(c.cont(k)?, c.cont(x)?, how)
 };
-const CONV_2D_DW_DIRECT_INNER: Make<2> = |c, t, _, how| {
+const CONV_2D_DW_DIRECT_INNER: Convolve<2> = |c, t, _, how| {
     let [k, x] = inside(c, t)?;
     c.cont(c.conv_2d_dw_direct(k, x, how)?)
 };
@@ -155,7 +155,7 @@ const CONV_2D_DW_DIRECT_INNER: Make<2> = |c, t, _, how| {
 fn row<const N: usize>(
     name: &'static str,
     op: &'static str,
-    make: Make<N>,
+    make: Convolve<N>,
     (types, depthwise): (&'static [DType], bool),
     sizes: &[([usize; 4], [usize; 4], i32)],
 ) -> Row {
@@ -214,7 +214,7 @@ fn products() -> Vec<Row> {
 }
 
 /// A kernel that lies in order, and an image in any layout.
-fn direct<const N: usize>(make: Make<N>, [kernel, x]: [Operand; 2], inputs: i32, how: ConvOptions<N>) -> Case {
+fn direct<const N: usize>(make: Convolve<N>, [kernel, x]: [Operand; 2], inputs: i32, how: ConvOptions<N>) -> Case {
     convolution(make, [kernel.still(), x], inputs, how, false).laid(&crate::layout::Layout::ALL)
 }
 
