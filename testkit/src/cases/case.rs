@@ -209,8 +209,11 @@ pub enum Spread {
     /// By what changes if all elements are larger: elements are multiplied, added and compared.
     Summed,
     /// By this, which knows all of the kernel's own error.
-    By(Box<dyn Fn(&[Known]) -> f64 + Send + Sync>),
+    By(ErrorBound),
 }
+
+/// A bound of the error of a result, by what is known of the operands.
+type ErrorBound = Box<dyn Fn(&[Known]) -> f64 + Send + Sync>;
 
 /// A computation.
 pub struct Case {

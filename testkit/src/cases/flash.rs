@@ -63,9 +63,13 @@ impl Attending {
                 weights = (0..n_kv).map(score).collect();
                 let sink = self.sinks.then(|| x[3 + usize::from(self.mask)].data[head]);
                 let most = weights.iter().chain(&sink).copied().fold(f64::MIN, f64::max);
-                weights.iter_mut().for_each(|w| *w = (*w - most).exp());
+                for w in &mut weights {
+                    *w = (*w - most).exp();
+                }
                 let all = weights.iter().sum::<f64>() + sink.map_or(0.0, |s| (s - most).exp());
-                weights.iter_mut().for_each(|w| *w = if all == 0.0 { 0.0 } else { *w / all });
+                for w in &mut weights {
+                    *w = if all == 0.0 { 0.0 } else { *w / all };
+                }
             }
             let column = v.data[v.position([i, 0, kv_head, batch])..].iter().step_by(v.ne[0]);
             weights.iter().zip(column).map(|(w, v)| w * v).sum()

@@ -67,7 +67,7 @@ fn pool<const N: usize>(make: MakePool<N>, x: Operand, op: PoolOp, how: PoolOpti
             let seen = pixels(axes, x[0].ne, i).into_iter().map(|i| x[0].at(i));
             match op {
                 PoolOp::Max => seen.fold(f64::from(f32::MIN), f64::max),
-                _ => seen.clone().sum::<f64>() / area::<N>(axes, seen.len()),
+                PoolOp::Avg => seen.clone().sum::<f64>() / area::<N>(axes, seen.len()),
             }
         })
     };

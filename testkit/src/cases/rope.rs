@@ -112,7 +112,7 @@ impl Plain {
         }
     }
 
-    fn options<'c>(self, factors: Option<Tensor<'c>>) -> RopeOptions<'c> {
+    fn options(self, factors: Option<Tensor<'_>>) -> RopeOptions<'_> {
         let [offset, n_ctx_orig] = self.ints;
         let [base, scale, ext, attn, fast, slow] = self.floats;
         RopeOptions::new(self.n_dims, self.mode)
