@@ -236,6 +236,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_width_pads_types_and_shapes() {
+        assert_eq!(format!("{:6}|{:>16}|", DType::F32, crate::Shape::from([2, 3])), "f32   |    [2, 3, 1, 1]|");
+    }
+
+    #[test]
     fn dtypes_are_told_apart_by_number_and_name() {
         for &t in DType::ALL {
             assert_eq!((DType::from_id(t.id()), t.name().to_uppercase().parse::<DType>().unwrap()), (Some(t), t));

@@ -8,12 +8,12 @@
 //! ```
 
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddrV4;
+use std::net::{SocketAddrV4, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-use ggml::rpc::{self, Limits, Server};
+use ggml::rpc::{Limits, Server};
 
 use crate::fake_gpu::{Call, Fault};
 
@@ -140,9 +140,9 @@ pub fn server_process() {
         serve(address.parse().unwrap());
         return;
     }
+    // Not by a connection of ggml's: other tests of this process would find its devices, and lose them.
     let server = ServerProcess::start();
-    let connection = rpc::connect(&server.address.to_string()).unwrap();
-    assert_eq!(connection.devices().len(), 2);
+    TcpStream::connect(server.address).unwrap();
 }
 
 /// The devices to serve.

@@ -6,7 +6,8 @@ use ggml::sys;
 use crate::client::{Client, Memory};
 use crate::draw::{self, MEMORY, N};
 use crate::fields::{BYTES, Does, ask, tensor};
-use crate::wire::{ADD, BUFFER_CLEAR, COMPUTE, GET_TENSOR, GRAPH_COMPUTE, NUMBERED, SET_TENSOR, Tensor};
+use crate::log;
+use crate::wire::{ADD, BUFFER_CLEAR, COMPUTE, FREE_BUFFER, GET_TENSOR, GRAPH_COMPUTE, NUMBERED, SET_TENSOR, Tensor};
 
 /// A change of a graph, with a name, and why it is refused.
 type Change = (&'static str, fn(&mut Graph), &'static str);
@@ -272,6 +273,43 @@ fn moments_that_are_indices_are_checked_after_they_change() {
     };
     step(0.0).unwrap();
     assert!(step(0.5).is_err(), "the moments are no indices any more");
+}
+
+/// Without a number, clients send a graph again for each computation. It is not judged again, but what it reads is checked.
+#[test]
+fn a_graph_that_is_sent_again_is_checked_again() {
+    let server = Server::builder().threads(1).start().unwrap();
+    let after = |index: i32, frees: bool| {
+        let mut client = Client::greeted(server.address()).unwrap();
+        log::begin(server.address(), client.address());
+        let m = client.allocate(MEMORY).unwrap(); // zeros
+        let mut graph = Graph::new(m, sys::GGML_OP_GET_ROWS, 2);
+        (graph.operand(0).ne, graph.operand(0).nb) = ([8, 8, 1, 1], [4, 32, 256, 256]);
+        let indices = graph.operand(1);
+        (indices.kind, indices.ne, indices.nb) = (sys::GGML_TYPE_I32, [4, 1, 1, 1], [4, 16, 16, 16]);
+        let set = [&indices.bytes()[..], &[0; 9], &[index; 4].map(i32::to_le_bytes).concat()].concat();
+        (graph.result().ne, graph.result().nb) = ([8, 4, 1, 1], [4, 32, 128, 128]);
+        let (command, mut payload) = graph.request();
+        if NUMBERED {
+            payload[4..12].fill(0);
+        }
+        for _ in 0..3 {
+            client.ask(command, &payload).unwrap();
+            client.settle().unwrap();
+        }
+        client.ask(SET_TENSOR, &set).unwrap();
+        if frees {
+            client.ask(FREE_BUFFER, &m.buffer.to_le_bytes()).unwrap();
+        }
+        client.ask(command, &payload).unwrap();
+        match client.settle() {
+            Ok(()) => DONE,
+            Err(_) => Does::Closes(log::reason(server.address(), client.address())),
+        }
+    };
+    assert_eq!(after(7, false), DONE);
+    after(8, false).closes("index 8 is not below 8", "an index that has changed");
+    after(7, true).closes("the client has no buffer", "a buffer that is gone");
 }
 
 /// ggml's kernels sort with `std::sort`, for which NaN is undefined behaviour.

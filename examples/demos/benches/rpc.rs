@@ -1,7 +1,7 @@
 //! What a device on an RPC server costs, beside ggml's own server, with and without the relay and TLS, and beside this
 //! process's CPU. Each server is a separate process on the same machine, with one thread for computing.
 //!
-//! `cargo bench --bench rpc`, and with `--features rpc-tls` for the column of TLS. Rounds alternate between the devices;
+//! `cargo bench --bench rpc`, and with `--features rpc-tls` for the column of TLS. Rounds alternate between the devices, and change their order;
 //! figures are medians of the rounds.
 
 #![allow(clippy::cast_precision_loss, clippy::indexing_slicing, reason = "a benchmark fails by panicking, and prints")]
@@ -67,7 +67,12 @@ fn main() {
     let mut all = vec![Vec::new(); devices.len()];
     for round in 0..rounds {
         println!("round {} of {rounds}", round + 1);
-        for (measured, (_, device)) in all.iter_mut().zip(&devices) {
+        let mut turns: Vec<_> = all.iter_mut().zip(&devices).collect();
+        // Each follows another one in turn: what was measured before leaves its mark on the system.
+        if round % 2 == 1 {
+            turns.reverse();
+        }
+        for (measured, (_, device)) in turns {
             measured.push(Times::measure(*device).unwrap());
         }
     }
@@ -78,21 +83,23 @@ fn main() {
 
 /// Seconds of each thing that is measured.
 #[derive(Debug, Clone, Copy)]
-struct Times([f64; 6]);
+struct Times([f64; 7]);
 
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
     "upload, MiB/s",
     "upload of weights, MiB/s",
     "download, MiB/s",
     "read of 16 bytes, us",
     "computation, us",
+    "decoder's first step, us",
     "decoder's step, us",
 ];
 
 impl Times {
     fn measure(device: Device) -> Result<Self> {
         let [upload, weights, download, small] = transfers(device)?;
-        Ok(Self([upload, weights, download, small, compute(device)?, decode(device)?]))
+        let [first, step] = decode(device)?;
+        Ok(Self([upload, weights, download, small, compute(device)?, first, step]))
     }
 
     fn median(all: &[Self]) -> Self {
@@ -113,13 +120,14 @@ fn print(devices: &[(&str, Device)], medians: &[Times]) {
     }
     let of = |i: usize| medians[0].0[i] / medians[1].0[i];
     println!(
-        "rpc: upload={:.2} weights={:.2} download={:.2} computation={:.2} step={:.2} (beside ggml's server: speed of \
+        "rpc: upload={:.2} weights={:.2} download={:.2} computation={:.2} first_step={:.2} step={:.2} (beside ggml's server: speed of \
          transfers, time of computations)",
         1.0 / of(0),
         1.0 / of(1),
         1.0 / of(2),
         of(4),
-        of(5)
+        of(5),
+        of(6)
     );
 }
 
@@ -174,8 +182,8 @@ fn compute(device: Device) -> Result<f64> {
     })
 }
 
-/// A step of a decoder for one token: 6 layers of attention over 64 earlier tokens and a feed-forward network, 256 wide.
-fn decode(device: Device) -> Result<f64> {
+/// The first step of a decoder for one token, with which its graph is sent, and the mean of the later ones: 6 layers of attention over 64 earlier tokens and a feed-forward network, 256 wide.
+fn decode(device: Device) -> Result<[f64; 2]> {
     const WIDTH: u16 = 256;
     let width = i64::from(WIDTH);
     let mut builder = WeightsBuilder::new();
@@ -207,12 +215,13 @@ fn decode(device: Device) -> Result<f64> {
     let mut backend = init(device)?;
     let mut allocator = GraphAllocator::new(device.buffer_type());
     let mut memory = allocator.alloc(&graph, &mut backend)?;
-    mean(STEPS, || {
+    let mut step = || {
         memory.set(token, &[0.5_f32; WIDTH as usize])?;
         memory.compute()?;
         assert_eq!(memory.get::<f32>(x)?.len(), WIDTH as usize);
         Ok(())
-    })
+    };
+    Ok([mean(1, &mut step)?, mean(STEPS, step)?])
 }
 
 /// The traffic of a short computation.
