@@ -1,10 +1,192 @@
-//! Flash attention. What it computes is in the table.
+//! Flash attention. ggml's CPU has three implementations: query by query; in tiles of 64 queries, for 64 and more; with
+//! keys split among threads, for one query and 512 keys or more.
 
 use ggml::ops::{FlashAttnOptions, Prec};
 use ggml::prelude::*;
 
-use crate::support::{Lab, refused};
+use crate::softmax::slope;
+use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
 use testkit::encode::is_f8;
+
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    size: usize,
+    v_size: usize,
+    n_kv: usize,
+    n_batch: usize,
+    heads: usize,
+    kv_heads: usize,
+    batches: usize,
+}
+
+impl Sizes {
+    fn q(self) -> [usize; 4] {
+        [self.size, self.n_batch, self.heads, self.batches]
+    }
+
+    fn k(self) -> [usize; 4] {
+        [self.size, self.n_kv, self.kv_heads, self.batches]
+    }
+
+    fn v(self) -> [usize; 4] {
+        [self.v_size, self.n_kv, self.kv_heads, self.batches]
+    }
+}
+
+const fn sizes([size, v_size, n_kv, n_batch]: [usize; 4], [heads, kv_heads, batches]: [usize; 3]) -> Sizes {
+    Sizes { size, v_size, n_kv, n_batch, heads, kv_heads, batches }
+}
+
+/// All implementations, with and without remainders, with and without heads that share keys.
+const SIZES: [Sizes; 9] = [
+    sizes([1, 1, 1, 1], [1, 1, 1]),
+    sizes([8, 8, 5, 1], [2, 2, 1]),
+    sizes([40, 24, 7, 3], [6, 2, 2]),
+    sizes([128, 128, 33, 2], [3, 1, 1]),
+    sizes([64, 64, 70, 64], [2, 1, 1]),
+    sizes([80, 72, 65, 67], [2, 2, 2]),
+    sizes([7, 3, 130, 65], [3, 3, 1]),
+    sizes([64, 64, 513, 1], [4, 2, 1]),
+    sizes([5, 9, 600, 1], [3, 1, 1]),
+];
+
+/// The options of `FlashAttnOptions` for the reference.
+#[derive(Debug, Clone, Copy)]
+struct Options<'a> {
+    mask: Option<&'a Array>,
+    scale: f64,
+    max_bias: f64,
+    cap: f64,
+    sinks: Option<&'a Array>,
+}
+
+/// Reference: attention by its definition. If a mask hides all keys, the result is 0.
+fn attention(q: &Array, k: &Array, v: &Array, how: Options<'_>) -> Array {
+    let ([size, n_batch, heads, batches], [_, n_kv, kv_heads, _]) = (q.ne, k.ne);
+    let mut weights = Vec::new();
+    Array::of([v.ne[0], heads, n_batch, batches], |[i, head, query, batch]| {
+        let kv_head = head / (heads / kv_heads);
+        if i == 0 {
+            let query_row = &q.data[q.position([0, query, head, batch])..][..size];
+            weights = (0..n_kv)
+                .map(|key| {
+                    let key_row = &k.data[k.position([0, key, kv_head, batch])..][..size];
+                    let product: f64 = query_row.iter().zip(key_row).map(|(q, k)| q * k).sum();
+                    let score = how.scale * product;
+                    let score = if how.cap == 0.0 { score } else { how.cap * (score / how.cap).tanh() };
+                    let bias = how.mask.map_or(0.0, |m| m.at([key, query, head % m.ne[2], batch % m.ne[3]]));
+                    (score + slope(head, heads, how.max_bias) * bias).exp()
+                })
+                .collect();
+            let sink = how.sinks.map_or(0.0, |s| s.data[head].exp());
+            let all = weights.iter().sum::<f64>() + sink;
+            for w in &mut weights {
+                *w = if all == 0.0 { 0.0 } else { *w / all };
+            }
+        }
+        let column = v.data[v.position([i, 0, kv_head, batch])..].iter().step_by(v.ne[0]);
+        weights.iter().zip(column).map(|(w, v)| w * v).sum()
+    })
+}
+
+/// A mask for these shapes. Each query sees some keys, and the last one none.
+fn hiding(shape: [usize; 4]) -> Array {
+    let noise = Array::sample(shape, 9, -2.0, 1.0);
+    Array::of(shape, |i| {
+        let hidden = noise.at(i) < -1.0 || (i[1] + 1 == shape[1] && shape[1] > 1) || i[0] > i[1] + shape[0] / 2;
+        if hidden { f64::NEG_INFINITY } else { noise.at(i) }
+    })
+}
+
+fn inputs(of: Sizes) -> [Array; 3] {
+    [(of.q(), 1), (of.k(), 2), (of.v(), 3)].map(|(shape, seed)| Array::sample(shape, seed, -1.5, 1.5))
+}
+
+#[test]
+fn flash_attn_ext_equals_plain_rust() {
+    for of in SIZES {
+        let [q, k, v] = inputs(of);
+        let masks = [
+            None,
+            Some(ne([of.n_kv, of.n_batch])),
+            Some([of.n_kv, of.n_batch + 3, of.heads, 1]),
+            Some([of.n_kv, of.n_batch, 1, of.batches]),
+        ];
+        for (threads, mask_shape) in [(1, masks[0]), (2, masks[1]), (5, masks[2]), (2, masks[3])] {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, threads);
+            let [(tq, q), (tk, k), (tv, v)] = [&q, &k, &v].map(|a| lab.plain(a));
+            let mask = mask_shape.map(|s| lab.operand(&hiding(s), DType::F16, Layout::Plain));
+            let how = FlashAttnOptions::new(0.3).with_mask(mask.as_ref().map(|(t, _)| *t));
+            let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
+            let mask = mask.as_ref().map(|(_, a)| a);
+            let want = attention(&q, &k, &v, Options { mask, scale: 0.3, max_bias: 0.0, cap: 0.0, sinks: None });
+            assert_close(&got, &want, 2e-5, &format!("{of:?} {threads} {mask_shape:?}"));
+        }
+    }
+}
+
+#[test]
+fn flash_attn_ext_options_equal_plain_rust() {
+    for of in SIZES {
+        let [q, k, v] = inputs(of);
+        for (max_bias, cap, with_sinks) in [(8.0, 0.0, false), (0.0, 1.5, false), (0.0, 0.0, true), (4.0, 2.0, true)] {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let [(tq, q), (tk, k), (tv, v)] = [&q, &k, &v].map(|a| lab.plain(a));
+            let (mask, of_mask) = lab.operand(&hiding(ne([of.n_kv, of.n_batch])), DType::F16, Layout::Plain);
+            let (sinks, of_sinks) = lab.plain(&Array::sample(ne([of.heads]), 6, -1.0, 2.0));
+            // The CPU ignores `n_kv_max` and reads all keys.
+            let how = FlashAttnOptions::new(0.3)
+                .with_mask(mask)
+                .with_max_bias(max_bias)
+                .with_logit_softcap(cap)
+                .with_sinks(with_sinks.then_some(sinks))
+                .with_acc(Prec::F32)
+                .with_n_kv_max(1);
+            let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
+            let (max_bias, cap) = (max_bias.into(), cap.into());
+            let sinks = with_sinks.then_some(&of_sinks);
+            let want = attention(&q, &k, &v, Options { mask: Some(&of_mask), scale: 0.3, max_bias, cap, sinks });
+            assert_close(&got, &want, 2e-5, &format!("{of:?} {max_bias} {cap} {with_sinks}"));
+        }
+    }
+}
+
+#[test]
+fn flash_attn_ext_accepts_many_key_and_value_types() {
+    // Tolerance: queries are rounded to the type of the dot product with keys; f16 values are summed in f16.
+    let types = [
+        (DType::F32, DType::F32, 2e-5),
+        (DType::F16, DType::F16, 6e-3),
+        (DType::F16, DType::F32, 2e-3),
+        (DType::F32, DType::F16, 6e-3),
+        (DType::BF16, DType::BF16, 8e-3),
+        (DType::Q8_0, DType::Q8_0, 1e-2),
+        (DType::Q8_0, DType::F16, 1e-2),
+        (DType::F32, DType::Q4_0, 2e-5),
+        (DType::Q4_0, DType::Q4_0, 1e-2),
+    ];
+    let blocks =
+        [sizes([32, 64, 9, 3], [4, 2, 2]), sizes([64, 32, 70, 66], [2, 1, 1]), sizes([96, 64, 530, 1], [3, 3, 1])];
+    for of in blocks {
+        let [q, k, v] = inputs(of);
+        for (k_type, v_type, tolerance) in types {
+            for layout in Layout::ROWS {
+                let ctx = Context::new();
+                let lab = Lab::new(&ctx);
+                let (tq, q) = lab.operand(&q, DType::F32, layout);
+                let (tk, k) = lab.operand(&k, k_type, layout);
+                let (tv, v) = lab.operand(&v, v_type, layout);
+                let how = FlashAttnOptions::new(0.1);
+                let got = lab.run(ctx.flash_attn_ext(tq, tk, tv, how).unwrap()).unwrap();
+                let none = Options { mask: None, scale: 0.1, max_bias: 0.0, cap: 0.0, sinks: None };
+                let want = attention(&q, &k, &v, none);
+                assert_close(&got, &want, tolerance, &format!("{of:?} {k_type} {v_type} {layout:?}"));
+            }
+        }
+    }
+}
 
 /// C compares few of these dimensions, but its kernels rely on all.
 #[test]

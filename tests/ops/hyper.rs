@@ -1,8 +1,94 @@
-//! Hyper-connections. What they compute is in the table.
+//! Hyper-connections.
 
 use ggml::prelude::*;
 
-use crate::support::refused;
+use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+
+/// Divides a matrix `[to, from]` of non-negative numbers by its sums over one dimension.
+fn divided(m: &Array, over_to: bool, eps: f64) -> Array {
+    Array::of(m.ne, |[to, from, ..]| {
+        let sum: f64 = (0..4).map(|i| if over_to { m.at([i, from, 0, 0]) } else { m.at([to, i, 0, 0]) }).sum();
+        m.at([to, from, 0, 0]) / (sum + eps)
+    })
+}
+
+/// Reference: the mixing matrix of one token.
+fn mixing(mixes: &[f64], scale: f64, base: &[f64], eps: f64, rounds: i32) -> Array {
+    let logits = Array::of(ne([4, 4]), |[to, from, ..]| mixes[8 + to + 4 * from] * scale + base[8 + to + 4 * from]);
+    let shares = divided(&logits.map(f64::exp), true, 0.0).map(|x| x + eps);
+    (1..rounds).fold(divided(&shares, false, eps), |m, _| divided(&divided(&m, true, eps), false, eps))
+}
+
+#[test]
+fn dsv4_hc_comb_equals_plain_rust() {
+    for (tokens, rounds) in [(1, 1), (5, 2), (7, 20)] {
+        for layout in Layout::ALL {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, 3);
+            let (tm, mixes) = lab.operand(&Array::sample(ne([24, tokens]), 1, -2.0, 2.0), DType::F32, layout);
+            let (ts, scale) = lab.operand(&Array::sample(ne([4]), 2, 0.5, 1.5), DType::F32, layout);
+            let (tb, base) = lab.operand(&Array::sample(ne([24]), 3, -1.0, 1.0), DType::F32, layout);
+            let got = lab.run(ctx.dsv4_hc_comb(tm, ts, tb, 0.01, rounds).unwrap()).unwrap();
+            let all: Vec<_> =
+                mixes.data.chunks(24).map(|m| mixing(m, scale.data[2], &base.data, 0.01, rounds)).collect();
+            let want = Array::of(ne([4, 4, tokens]), |[to, from, token, _]| all[token].at([to, from, 0, 0]));
+            assert_close(&got, &want, 1e-5, &format!("{tokens} {rounds} {layout:?}"));
+        }
+    }
+}
+
+#[test]
+fn dsv4_hc_pre_equals_plain_rust() {
+    for (width, streams, tokens) in [(1, 1, 1), (5, 4, 3), (33, 3, 2)] {
+        for layout in Layout::ALL {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, 3);
+            let sample = |shape, seed| lab.operand(&Array::sample(shape, seed, -2.0, 2.0), DType::F32, layout);
+            let (tx, x) = sample(ne([width, streams, tokens]), 1);
+            let (tw, weights) = sample(ne([streams, tokens]), 2);
+            let (tg, gate) = sample(ne([width, streams, tokens]), 3);
+            let outputs = [ctx.dsv4_hc_pre(tx, tw).unwrap(), ctx.dsv4_hc_pre_gated(tx, tg, 0.5).unwrap()];
+            let got = lab.run_all(&outputs).unwrap();
+            let joined = |weight: &dyn Fn([usize; 3]) -> f64| {
+                Array::of(ne([width, tokens]), |[i, t, ..]| {
+                    (0..streams).map(|h| x.at([i, h, t, 0]) * weight([i, h, t])).sum()
+                })
+            };
+            let context = format!("{width} {streams} {tokens} {layout:?}");
+            assert_close(&got[0], &joined(&|[_, h, t]| weights.at([h, t, 0, 0])), 1e-5, &context);
+            let gates = joined(&|[i, h, t]| 0.5 / (1.0 + (-gate.at([i, h, t, 0])).exp()));
+            assert_close(&got[1], &gates, 1e-5, &context);
+        }
+    }
+}
+
+#[test]
+fn dsv4_hc_post_equals_plain_rust() {
+    for (width, streams, tokens) in [(1, 1, 1), (5, 4, 3), (33, 3, 2)] {
+        for layout in Layout::ALL {
+            let ctx = Context::new();
+            let lab = Lab::with_threads(&ctx, 3);
+            let sample = |shape, seed| lab.operand(&Array::sample(shape, seed, -2.0, 2.0), DType::F32, layout);
+            let (tx, x) = sample(ne([width, tokens]), 1);
+            let (tr, residual) = sample(ne([width, streams, tokens]), 2);
+            let (tp, post) = sample(ne([streams, tokens]), 3);
+            let (tc, comb) = sample(ne([streams, streams, tokens]), 4);
+            let outputs =
+                [ctx.dsv4_hc_post(tx, tr, tp, Some(tc)).unwrap(), ctx.dsv4_hc_post(tx, tr, tp, None).unwrap()];
+            let got = lab.run_all(&outputs).unwrap();
+            let fed = |comb: &dyn Fn([usize; 4]) -> f64| {
+                Array::of(ne([width, streams, tokens]), |[i, to, t, _]| {
+                    let mixed: f64 =
+                        (0..streams).map(|from| residual.at([i, from, t, 0]) * comb([to, from, t, 0])).sum();
+                    x.at([i, t, 0, 0]) * post.at([to, t, 0, 0]) + mixed
+                })
+            };
+            let context = format!("{width} {streams} {tokens} {layout:?}");
+            assert_close(&got[0], &fed(&|i| comb.at(i)), 1e-5, &context);
+            assert_close(&got[1], &fed(&|[to, from, ..]| f64::from(to == from)), 1e-5, &context);
+        }
+    }
+}
 
 #[test]
 fn dsv4_hc_comb_refuses_unsuitable_operands() {

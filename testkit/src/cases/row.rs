@@ -4,7 +4,6 @@ use ggml::Result;
 use ggml::prelude::*;
 
 use super::case::{Build, Case, Operand};
-use super::draw::{Drawn, Source};
 use super::each::Each;
 use crate::array::Array;
 use crate::layout::Layout;
@@ -35,8 +34,6 @@ pub struct Row {
     pub call: Option<Build>,
     /// What it is computed with.
     pub cases: Vec<Case>,
-    /// A case with a random shape and random parameters.
-    pub drawn: Option<Drawn>,
     /// The builder in place, and a call of it.
     pub in_place: Option<(&'static str, Build)>,
     /// The function, where it is one of single elements.
@@ -59,7 +56,6 @@ impl Row {
             op,
             call: None,
             cases: Vec::new(),
-            drawn: None,
             in_place: None,
             each: None,
             refused: Vec::new(),
@@ -69,24 +65,14 @@ impl Row {
         }
     }
 
-    /// Adds a case; the methods named like one of [`Case`] change the last one.
+    /// Adds a case; the methods named like a part of it change the last one.
     pub fn case(
-        self,
+        mut self,
         operands: impl IntoIterator<Item = Operand>,
         build: impl for<'c> Fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>> + Send + Sync + 'static,
     ) -> Self {
-        self.with(Case::new(operands, build))
-    }
-
-    /// Adds a case.
-    pub fn with(mut self, case: Case) -> Self {
-        self.cases.push(case);
+        self.cases.push(Case::new(operands.into_iter().collect(), Box::new(build)));
         self
-    }
-
-    /// Its cases with random shapes and parameters.
-    pub fn drawn(self, drawn: impl Fn(&mut dyn Source) -> Case + Send + Sync + 'static) -> Self {
-        Self { drawn: Some(Box::new(drawn)), ..self }
     }
 
     /// Adds what `f` makes of each item.
@@ -94,34 +80,42 @@ impl Row {
         items.into_iter().fold(self, f)
     }
 
-    fn last(mut self, change: impl FnOnce(Case) -> Case) -> Self {
-        let case = self.cases.pop().unwrap();
-        self.with(change(case))
+    fn last(mut self, change: impl FnOnce(&mut Case)) -> Self {
+        change(self.cases.last_mut().unwrap());
+        self
     }
 
+    /// What the last case computes, in plain Rust, of operands in any layout.
     pub fn is(self, reference: impl Fn(&[Array]) -> Array + Send + Sync + 'static) -> Self {
-        self.last(|case| case.is(reference))
+        self.last(|case| {
+            case.reference = Some(Box::new(reference));
+            case.layouts = &Layout::ALL;
+        })
     }
 
+    /// The layouts that the last case's operands may have. If there is a reference, any other is refused.
     pub fn laid(self, layouts: &'static [Layout]) -> Self {
-        self.last(|case| case.laid(layouts))
+        self.last(|case| case.layouts = layouts)
     }
 
+    /// The type of the last case's result, if not that of the first operand.
     pub fn makes(self, dtype: DType) -> Self {
-        self.last(|case| case.makes(dtype))
+        self.last(|case| case.dtype = Some(dtype))
     }
 
+    /// How far the CPU's result may be from the reference, if further than its type's precision.
     pub fn off(self, tolerance: f64) -> Self {
-        self.last(|case| case.off(tolerance))
+        self.last(|case| case.off = tolerance)
     }
 
+    /// How far two devices' results of the last case may be apart.
     pub fn near(self, tolerance: f64) -> Self {
-        self.last(|case| case.near(tolerance))
+        self.last(|case| case.near = tolerance)
     }
 
     /// All of ggml's GPUs compute the last case.
     pub fn must(self) -> Self {
-        self.last(|case| Case { must: true, ..case })
+        self.last(|case| case.must = true)
     }
 
     /// A call for tests that care for nothing but the builder's name.

@@ -3,8 +3,157 @@
 use ggml::ops::{Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions};
 use ggml::prelude::*;
 
-use super::{bad_moves, how};
-use crate::support::{Lab, refused};
+use super::{Moves, Volume, bad_moves, how, places, some_moves};
+use crate::support::{Array, Lab, Layout, assert_close, ne, precision, refused};
+
+/// Reference: the columns of an image, space before channels, for each position and image.
+fn columns(kernel: [usize; 3], x: &Volume<'_>, moves: &Moves) -> Vec<f64> {
+    let mut all = Vec::new();
+    for batch in 0..x.batch() {
+        for o in places(moves.outputs(x.size, kernel)) {
+            for channel in 0..x.channels {
+                all.extend(places(kernel).map(|k| x.at(moves.place(o, k), channel, batch).unwrap_or(0.0)));
+            }
+        }
+    }
+    all
+}
+
+/// Reference: images whose pixels are the sums over all columns that contain them.
+fn given_back(
+    kernel: [usize; 3],
+    size: [usize; 3],
+    [channels, batch]: [usize; 2],
+    moves: &Moves,
+    grad: &[f64],
+) -> Vec<f64> {
+    let mut image = vec![0.0; size.iter().product::<usize>() * channels * batch];
+    // Each pixel's index plus one, in place of its value.
+    let numbers: Vec<f64> = (0..image.len()).map(|i| i as f64 + 1.0).collect();
+    let of = columns(kernel, &Volume { size, channels, data: &numbers }, moves);
+    assert_eq!(of.len(), grad.len());
+    for (number, g) in of.into_iter().zip(grad).filter(|(number, _)| *number > 0.0) {
+        image[number as usize - 1] += g;
+    }
+    image
+}
+
+/// Channels and images may have any strides as long as planes are contiguous.
+#[test]
+fn im2col_reads_strided_planes() {
+    for (of_image, dtype) in [(DType::F32, DType::F32), (DType::F32, DType::F16), (DType::F16, DType::F16)] {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (kernel, _) = lab.plain(&Array::sample(ne([2, 2, 3, 1]), 1, -1.0, 1.0));
+        let (images, values) = lab.operand(&Array::sample([5, 4, 2, 3], 2, -1.0, 1.0), of_image, Layout::Plain);
+        let x = ctx.permute(images, [0, 1, 3, 2]).unwrap();
+        let values = values.permuted([0, 1, 3, 2]);
+        for how in some_moves::<2>() {
+            let y = ctx.im2col(kernel, x, how, dtype).unwrap();
+            let moves = Moves::of(how);
+            let [w, h, _] = moves.outputs([5, 4, 1], [2, 2, 1]);
+            let want = Array { ne: [12, w, h, 2], data: columns([2, 2, 1], &Volume::new(&values, 2, 3), &moves) };
+            assert_close(&lab.run(y).unwrap(), &want, 1e-3, &format!("{of_image} {dtype} {how:?}"));
+        }
+    }
+}
+
+#[test]
+fn im2col_1d_reads_strided_rows() {
+    for (of_image, dtype) in [(DType::F32, DType::F32), (DType::F32, DType::F16), (DType::F16, DType::F16)] {
+        for layout in Layout::ROWS {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (kernel, _) = lab.plain(&Array::sample(ne([3, 2, 4]), 1, -1.0, 1.0));
+            let (x, values) = lab.operand(&Array::sample(ne([7, 2, 3]), 2, -1.0, 1.0), of_image, layout);
+            for how in some_moves::<1>() {
+                let y = ctx.im2col_1d(kernel, x, how, dtype).unwrap();
+                let moves = Moves::of(how);
+                let [w, ..] = moves.outputs([7, 1, 1], [3, 1, 1]);
+                let data = columns([3, 1, 1], &Volume::new(&values, 1, 2), &moves);
+                let want = Array { ne: ne([6, w, 3]), data };
+                assert_close(&lab.run(y).unwrap(), &want, 1e-3, &format!("{of_image} {dtype} {layout:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn im2col_3d_reads_strided_rows() {
+    for dtype in [DType::F32, DType::F16] {
+        for layout in Layout::ROWS {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (x, values) = lab.operand(&Array::sample([5, 4, 3, 4], 2, -1.0, 1.0), DType::F32, layout);
+            // The kernel's last dimension isn't read.
+            for (how, last) in some_moves::<3>().into_iter().zip([6, 1, 5].into_iter().cycle()) {
+                let (kernel, _) = lab.plain(&Array::sample([3, 2, 2, last], 1, -1.0, 1.0));
+                let y = ctx.im2col_3d(kernel, x, 2, how, dtype).unwrap();
+                let moves = Moves::of(how);
+                let [w, h, d] = moves.outputs([5, 4, 3], [3, 2, 2]);
+                let data = columns([3, 2, 2], &Volume::new(&values, 3, 2), &moves);
+                let want = Array { ne: [24, w, h, 2 * d], data };
+                assert_close(&lab.run(y).unwrap(), &want, 1e-3, &format!("{dtype} {layout:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn im2col_back_equals_plain_rust() {
+    for dtype in [DType::F32, DType::F16] {
+        let ctx = Context::new();
+        let lab = Lab::new(&ctx);
+        let (kernel, _) = lab.operand(&Array::sample([3, 2, 3, 1], 1, -1.0, 1.0), dtype, Layout::Plain);
+        for how in some_moves::<2>() {
+            let moves = Moves::of(how);
+            let [w, h, _] = moves.outputs([6, 5, 1], [3, 2, 1]);
+            let (grad, values) = lab.plain(&Array::sample([18, w, h, 2], 2, -1.0, 1.0));
+            let got = lab.run(ctx.im2col_back(grad, kernel, [6, 5, 3, 2], how).unwrap()).unwrap();
+            let data = given_back([3, 2, 1], [6, 5, 1], [3, 2], &moves, &values.data);
+            assert_close(&got, &Array { ne: [6, 5, 3, 2], data }, 1e-5, &format!("{dtype} {how:?}"));
+        }
+        let (kernel, _) = lab.operand(&Array::sample(ne([3, 2, 4]), 1, -1.0, 1.0), dtype, Layout::Plain);
+        for how in some_moves::<1>() {
+            let moves = Moves::of(how);
+            let [w, ..] = moves.outputs([7, 1, 1], [3, 1, 1]);
+            let (grad, values) = lab.plain(&Array::sample(ne([6, w, 3]), 2, -1.0, 1.0));
+            let got = lab.run(ctx.im2col_1d_back(grad, kernel, [7, 2, 3], how).unwrap()).unwrap();
+            let data = given_back([3, 1, 1], [7, 1, 1], [2, 3], &moves, &values.data);
+            assert_close(&got, &Array { ne: ne([7, 2, 3]), data }, 1e-5, &format!("{dtype} {how:?}"));
+        }
+    }
+}
+
+#[test]
+fn col2im_1d_equals_plain_rust() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (outputs, length, count) in [(3, 4, 5), (1, 1, 1), (2, 5, 3)] {
+            for (stride, padding) in [(1, 0), (2, 0), (3, 1), (6, 0), (2, 2)] {
+                let size = (count as i32 - 1) * stride + length as i32 - 2 * padding;
+                let ctx = Context::new();
+                let lab = Lab::with_threads(&ctx, 3);
+                let (a, values) =
+                    lab.operand(&Array::sample(ne([length * outputs, count]), 1, -1.0, 1.0), dtype, Layout::Plain);
+                let y = ctx.col2im_1d(a, outputs as i32, stride, padding);
+                if size <= 0 {
+                    refused!(Shape, y, "{outputs} {length} {count} {stride} {padding}");
+                    continue;
+                }
+                let mut want = Array::of(ne([size as usize, outputs]), |_| 0.0);
+                for (i, &v) in values.data.iter().enumerate() {
+                    let (k, output, column) = (i % length, i / length % outputs, i / length / outputs);
+                    let at = column as i32 * stride + k as i32 - padding;
+                    if (0..size).contains(&at) {
+                        want.data[at as usize + size as usize * output] += v;
+                    }
+                }
+                let context = format!("{dtype} {outputs} {length} {count} {stride} {padding}");
+                assert_close(&lab.run(y.unwrap()).unwrap(), &want, precision(dtype), &context);
+            }
+        }
+    }
+}
 
 #[test]
 fn im2col_refuses_unsuitable_operands() {

@@ -3,8 +3,95 @@
 use ggml::ops::{Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions};
 use ggml::prelude::*;
 
-use super::{bad_moves, how};
-use crate::support::{Lab, refused};
+use super::{KERNELS, Moves, Volume, bad_moves, convolved, each, how, some_moves};
+use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+
+#[test]
+fn conv_1d_equals_plain_rust() {
+    for (dtype, tolerance) in KERNELS {
+        for (kernel, image) in [([3, 2, 4], [9, 2, 3]), ([3, 1, 1], [8, 1, 1]), ([1, 5, 2], [4, 5, 1])] {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (k, rk) = lab.operand(&Array::sample(ne(kernel), 1, -1.0, 1.0), dtype, Layout::Plain);
+            let (x, rx) = lab.plain(&Array::sample(ne(image), 2, -1.0, 1.0));
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_1d(k, x, how)) {
+                let (k, x) = (Volume::new(&rk, 1, kernel[1]), Volume::new(&rx, 1, image[1]));
+                let (data, [w, ..]) = convolved(&k, &x, &Moves::of(how), false);
+                let want = Array { ne: ne([w, kernel[2], image[2]]), data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {kernel:?} {image:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn conv_2d_equals_plain_rust() {
+    let mixed = [(DType::F16, DType::F16, 5e-3)];
+    for (dtype, of_image, tolerance) in KERNELS.map(|(t, e)| (t, DType::F32, e)).into_iter().chain(mixed) {
+        for (kernel, image) in
+            [([3, 3, 2, 4], [8, 7, 2, 2]), ([1, 1, 3, 2], [5, 4, 3, 1]), ([2, 3, 1, 1], [6, 9, 1, 1])]
+        {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
+            let (x, rx) = lab.operand(&Array::sample(image, 2, -1.0, 1.0), of_image, Layout::Plain);
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_2d(k, x, how)) {
+                let (k, x) = (Volume::new(&rk, 2, kernel[2]), Volume::new(&rx, 2, image[2]));
+                let (data, [w, h, _]) = convolved(&k, &x, &Moves::of(how), false);
+                let want = Array { ne: [w, h, kernel[3], image[3]], data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {of_image} {kernel:?} {image:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn conv_3d_equals_plain_rust() {
+    for (dtype, tolerance) in KERNELS {
+        for (kernel, image, inputs) in
+            [([3, 2, 2, 6], [6, 5, 4, 4], 2), ([1, 1, 1, 3], [3, 2, 2, 3], 3), ([2, 3, 1, 2], [5, 4, 3, 1], 1)]
+        {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
+            let (x, rx) = lab.plain(&Array::sample(image, 2, -1.0, 1.0));
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_3d(k, x, inputs, how)) {
+                let n = inputs as usize;
+                let (data, [w, h, d]) =
+                    convolved(&Volume::new(&rk, 3, n), &Volume::new(&rx, 3, n), &Moves::of(how), false);
+                let want = Array { ne: [w, h, d, kernel[3] / n * (image[3] / n)], data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {kernel:?} {image:?} {how:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn conv_dw_equals_plain_rust() {
+    for (dtype, tolerance) in KERNELS {
+        for (channels, batch) in [(3, 2), (1, 1), (5, 1)] {
+            let ctx = Context::new();
+            let lab = Lab::new(&ctx);
+            let sample = |shape, seed| Array::sample(shape, seed, -1.0, 1.0);
+            let (k, rk) = lab.operand(&sample(ne([3, 1, channels]), 1), dtype, Layout::Plain);
+            let (x, rx) = lab.plain(&sample(ne([9, channels, batch]), 2));
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_1d_dw(k, x, how)) {
+                let (k, x) = (Volume::new(&rk, 1, 1), Volume::new(&rx, 1, channels));
+                let (data, [w, ..]) = convolved(&k, &x, &Moves::of(how), true);
+                let want = Array { ne: ne([w, channels, batch]), data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {channels} {batch} {how:?}"));
+            }
+            let (k, rk) = lab.operand(&sample([3, 2, 1, channels], 3), dtype, Layout::Plain);
+            let (x, rx) = lab.plain(&sample([7, 6, channels, batch], 4));
+            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_2d_dw(k, x, how)) {
+                let (k, x) = (Volume::new(&rk, 2, 1), Volume::new(&rx, 2, channels));
+                let (data, [w, h, _]) = convolved(&k, &x, &Moves::of(how), true);
+                let want = Array { ne: [w, h, channels, batch], data };
+                assert_close(&got, &want, tolerance, &format!("{dtype} {channels} {batch} {how:?}"));
+            }
+        }
+    }
+}
 
 #[test]
 fn conv_options_are_made_from_a_kernel() {
