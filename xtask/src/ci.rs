@@ -78,7 +78,7 @@ const STEPS: &[(Where, &str)] = &[
         "GGML_SYS_GGML=0.26.0 cargo test --lib --test ops --test opt --test meta --test rpc --test rpc_lost --test quant",
     ),
     (Linux, "cargo xtask interop"),
-    (Linux, "cargo xtask llm-check --models"),
+    (Linux, "cargo xtask llm-check --models --ggml 0.26.0"),
     (Linux, "cargo xtask cuda-check"),
     (Linux, "cargo xtask offline"),
 ];
