@@ -49,10 +49,11 @@ impl ServerProcess {
     }
 
     /// Starts a server of the CPU on a free port, with as many threads for each client. Its memory shows what it holds:
-    /// glibc's allocator gives each thread another heap, which would grow apart for long.
+    /// glibc's allocator gives each thread another heap, which would grow apart for long, and takes larger and larger blocks
+    /// from heaps, whose ends it can't give back while a small block lies there.
     pub fn of_threads(threads: usize) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.env("GLIBC_TUNABLES", "glibc.malloc.arena_max=1");
+        command.env("GLIBC_TUNABLES", "glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=131072");
         Self::spawn(command.env(ADDRESS, "127.0.0.1:0").env(THREADS, threads.to_string()))
     }
 
