@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ggml::Quantize as _;
-use ggml::gguf::{Reader, Value, Writer};
+use ggml::gguf::{Reader, Strings, Value, Writer};
 use ggml::{DType, Shape};
 
 use crate::architecture::Architecture;
@@ -12,6 +12,7 @@ use crate::declare::{Declare, Declared, Role, Source};
 use crate::decoder::Decoder;
 use crate::error::Result;
 use crate::options::setters;
+use crate::text::BYTE_CHARACTERS;
 
 /// What to make up.
 #[derive(Debug, Clone)]
@@ -43,6 +44,8 @@ pub struct Recipe {
     pub optional: Vec<String>,
     /// Metadata to set or replace, without the architecture's prefix.
     pub metadata: Vec<(String, Value)>,
+    /// Metadata of the tokenizer, with whole keys, such as those of [`byte_tokenizer`]. Without, there is none.
+    pub tokenizer: Vec<(String, Value)>,
 }
 
 impl Recipe {
@@ -79,6 +82,7 @@ impl Recipe {
             n_ctx: 512,
             optional: optional.iter().map(|&name| name.into()).collect(),
             metadata: Vec::new(),
+            tokenizer: Vec::new(),
         }
     }
 
@@ -104,6 +108,9 @@ impl Recipe {
         }
         for (key, value) in &self.metadata {
             set(key, value.clone())?;
+        }
+        for (key, value) in &self.tokenizer {
+            writer.set(key, value.clone())?;
         }
         Ok(writer)
     }
@@ -198,6 +205,38 @@ impl Recipe {
     }
 }
 
+/// A tokenizer that reads and writes any text: the first 256 tokens are bytes, 256 is `<|begin|>`, and 257 is `<|end|>`, which
+/// ends an answer, or `<|next|>`, which doesn't. The rest of `n_vocab` tokens is unused.
+pub fn byte_tokenizer(n_vocab: u32, ends: bool) -> Vec<(String, Value)> {
+    let special = ["<|begin|>", if ends { "<|end|>" } else { "<|next|>" }].map(String::from);
+    let bytes = BYTE_CHARACTERS.map(String::from);
+    let unused = (258..n_vocab).map(|i| format!("<|unused {i}|>"));
+    let tokens: Vec<_> = bytes.into_iter().chain(special).chain(unused).collect();
+    // ggml's numbers: 1 is a normal token, 3 a control token, 5 an unused one.
+    let types: Vec<i32> = (0..tokens.len())
+        .map(|i| {
+            if i < 256 {
+                1
+            } else if i < 258 {
+                3
+            } else {
+                5
+            }
+        })
+        .collect();
+    let mut all = vec![
+        ("model", Value::from("gpt2")),
+        ("pre", "qwen2".into()),
+        ("tokens", Strings::from(tokens).into()),
+        ("token_type", types.into()),
+        ("merges", Strings::from(Vec::<String>::new()).into()),
+    ];
+    if ends {
+        all.push(("eos_token_id", 257_u32.into()));
+    }
+    all.into_iter().map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)).collect()
+}
+
 setters!(Recipe {
     with_dtype(dtype: DType);
     with_mixed(mixed: Vec<DType>);
@@ -211,6 +250,7 @@ setters!(Recipe {
     with_n_ctx(n_ctx: u32);
     with_optional(optional: Vec<String>);
     with_metadata(metadata: Vec<(String, Value)>);
+    with_tokenizer(tokenizer: Vec<(String, Value)>);
 });
 
 impl Source for Recipe {

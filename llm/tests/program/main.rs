@@ -11,10 +11,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ggml::gguf::{Reader, Strings, Writer};
+use ggml::gguf::{Reader, Writer};
 use ggml_llm::Architecture;
-use ggml_llm::made_up::Recipe;
-use ggml_llm::text::BYTE_CHARACTERS;
+use ggml_llm::made_up::{Recipe, byte_tokenizer};
 
 /// A file that is removed with its folder.
 struct File {
@@ -33,27 +32,10 @@ fn model_that(architecture: Architecture, ends: bool) -> File {
     let path = folder.path().join("model.gguf");
     let mut recipe = Recipe::new(architecture);
     (recipe.n_layer, recipe.n_embd, recipe.n_ff, recipe.n_head, recipe.n_vocab) = (2, 64, 64, 4, 258);
-    recipe.write(&path).unwrap();
-    let reader = Reader::from_bytes(std::fs::read(&path).unwrap()).unwrap();
-    let mut writer = Writer::new();
-    writer.set_kv(&reader).unwrap();
-    let mut tokens = BYTE_CHARACTERS.map(String::from).to_vec();
-    tokens.extend(["<|begin|>", if ends { "<|end|>" } else { "<|next|>" }].map(String::from));
-    let types: Vec<i32> = (0..258).map(|i| if i < 256 { 1 } else { 3 }).collect(); // 3: control
-    writer.set("tokenizer.ggml.model", "gpt2").unwrap();
-    writer.set("tokenizer.ggml.pre", "qwen2").unwrap();
-    writer.set("tokenizer.ggml.tokens", Strings::from(tokens)).unwrap();
-    writer.set("tokenizer.ggml.token_type", types).unwrap();
-    writer.set("tokenizer.ggml.merges", Strings::from(Vec::<String>::new())).unwrap();
-    if ends {
-        writer.set("tokenizer.ggml.eos_token_id", 257_u32).unwrap();
-    }
+    recipe.tokenizer = byte_tokenizer(recipe.n_vocab, ends);
     let template = "{% for m in messages %}<|begin|>{{ m.role }}: {{ m.content }}<|end|>{% endfor %}<|begin|>";
-    writer.set("tokenizer.chat_template", template).unwrap();
-    for t in reader.tensors() {
-        writer.tensor(t.name(), t.dtype(), t.shape(), reader.data(t.name()).unwrap()).unwrap();
-    }
-    writer.write(&path).unwrap();
+    recipe.tokenizer.push(("tokenizer.chat_template".into(), template.into()));
+    recipe.write(&path).unwrap();
     File { _folder: folder, path }
 }
 

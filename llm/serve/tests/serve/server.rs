@@ -7,10 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ggml::DType;
-use ggml::gguf::{Reader, Strings, Writer};
 use ggml_llm::Architecture;
-use ggml_llm::made_up::Recipe;
-use ggml_llm::text::BYTE_CHARACTERS;
+use ggml_llm::made_up::{Recipe, byte_tokenizer};
 use serde_json::Value;
 
 /// A small model whose vocabulary is all bytes, and a token that ends an answer: 257.
@@ -26,25 +24,10 @@ pub(crate) fn model(folder: &Path, architecture: Architecture) -> PathBuf {
 /// Writes a model with that vocabulary.
 pub(crate) fn write(mut recipe: Recipe, path: &Path) {
     recipe.n_vocab = 258;
-    recipe.write(path).unwrap();
-    let reader = Reader::from_bytes(std::fs::read(path).unwrap()).unwrap();
-    let mut writer = Writer::new();
-    writer.set_kv(&reader).unwrap();
-    let mut tokens = BYTE_CHARACTERS.map(String::from).to_vec();
-    tokens.extend(["<|begin|>", "<|end|>"].map(String::from));
-    let types: Vec<i32> = (0..258).map(|i| if i < 256 { 1 } else { 3 }).collect(); // 3: control
-    writer.set("tokenizer.ggml.model", "gpt2").unwrap();
-    writer.set("tokenizer.ggml.pre", "qwen2").unwrap();
-    writer.set("tokenizer.ggml.tokens", Strings::from(tokens)).unwrap();
-    writer.set("tokenizer.ggml.token_type", types).unwrap();
-    writer.set("tokenizer.ggml.merges", Strings::from(Vec::<String>::new())).unwrap();
-    writer.set("tokenizer.ggml.eos_token_id", 257_u32).unwrap();
+    recipe.tokenizer = byte_tokenizer(recipe.n_vocab, true);
     let template = "{% for m in messages %}<|begin|>{{ m.role }}: {{ m.content }}{% endfor %}<|begin|>";
-    writer.set("tokenizer.chat_template", template).unwrap();
-    for t in reader.tensors() {
-        writer.tensor(t.name(), t.dtype(), t.shape(), reader.data(t.name()).unwrap()).unwrap();
-    }
-    writer.write(path).unwrap();
+    recipe.tokenizer.push(("tokenizer.chat_template".into(), template.into()));
+    recipe.write(path).unwrap();
 }
 
 /// A running server, which ends with this.
