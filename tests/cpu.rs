@@ -4,12 +4,15 @@
 #![allow(clippy::mem_forget, reason = "leaks")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use ggml::cpu::{self, Numa};
+use ggml::ops::{CustomOptions, Rows, RowsMut};
 use ggml::prelude::*;
-use ggml::{Error, GraphAllocator, Threads, ops::CustomOptions};
+use ggml::{Error, GraphAllocator, Threads};
 
 fn allocator() -> GraphAllocator {
     GraphAllocator::new(Device::cpu().unwrap().buffer_type())
@@ -153,6 +156,50 @@ fn paused_threads_wake_for_the_next_computation() {
     backend.pause_threads().unwrap();
     backend.set_threads(threads).unwrap();
     drop(backend); // with threads that were never woken
+}
+
+/// A thread that waits for another's operation sleeps after a while, and leaves its processor to others.
+#[cfg(all(target_os = "linux", not(any(feature = "openmp", feature = "system"))))]
+#[test]
+fn threads_that_wait_long_for_each_other_sleep() {
+    const BUSY: Duration = Duration::from_millis(400);
+    /// The nanoseconds for which the calling thread has had a processor.
+    fn used() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        text.split(' ').next().unwrap().parse().unwrap()
+    }
+    let second_thread = Arc::new(Mutex::new(Vec::new()));
+    let ctx = Context::new();
+    let x = ctx.input("x", DType::F32, [1, 2]).unwrap();
+    // Each thread computes a row.
+    let look = |y| {
+        let second_thread = Arc::clone(&second_thread);
+        let look = move |out: RowsMut<'_, f32>, x: Rows<'_, f32>| {
+            for (i, row) in out {
+                row.copy_from_slice(x.row(i));
+                if i[0] == 1 {
+                    second_thread.lock().unwrap().push((thread::current().id(), used()));
+                }
+            }
+        };
+        ctx.map_custom1::<f32>(y, CustomOptions::new().with_n_tasks(2), look).unwrap()
+    };
+    let first_thread_alone = |out: RowsMut<'_, f32>, x: Rows<'_, f32>| {
+        thread::sleep(BUSY);
+        out.for_each(|(i, row)| row.copy_from_slice(x.row(i)));
+    };
+    let y = ctx.map_custom1::<f32>(look(x), CustomOptions::new().with_n_tasks(1), first_thread_alone).unwrap();
+    let graph = ctx.graph([look(y)]).unwrap();
+    let mut backend = Backend::cpu().unwrap();
+    backend.set_threads(2).unwrap();
+    let mut allocator = allocator();
+    let mut run = allocator.alloc(&graph, &mut backend).unwrap();
+    run.set(x, &[1.0_f32, 2.0]).unwrap();
+    run.compute().unwrap();
+    let [(before, started), (after, ended)] = second_thread.lock().unwrap()[..] else { panic!("two looks") };
+    assert_eq!(before, after, "one thread");
+    let used = Duration::from_nanos(ended - started);
+    assert!(used < BUSY / 4, "a thread that waited for {BUSY:?} used its processor for {used:?}");
 }
 
 #[cfg(feature = "rpc")]

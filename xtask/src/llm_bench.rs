@@ -1,7 +1,7 @@
 //! `cargo xtask llm-bench`: the speed of language models by `ggml-llm`, llama.cpp, candle and mistral.rs.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
@@ -27,50 +27,94 @@ pub(crate) struct LlmBenchArguments {
     rest: Vec<OsString>,
 }
 
-/// Builds all engines for this machine's processor, and runs the benchmark.
+/// What is measured with the server, by so many clients at once.
+const CLIENTS: &str = "tg64,tg64x8,tg64x32";
+
+/// The benchmark's folder of compiled engines.
+struct Bench<'a> {
+    workspace: &'a Workspace,
+    target: PathBuf,
+}
+
+impl Bench<'_> {
+    fn build(&self, folder: &Path, package: &str) -> Command {
+        let mut command = self.workspace.cargo(folder);
+        command.args(["build", "--release", "--package", package, "--target-dir"]).arg(&self.target);
+        command
+    }
+
+    /// Builds the benchmark and these engines, and llama.cpp over our ggml, for this machine's processor.
+    fn build_all(&self, engines: &[&str]) -> Result<()> {
+        let folder = self.workspace.root.join(FOLDER);
+        check(&mut self.build(&folder, "llm-bench"))?;
+        for package in engines {
+            check(native(&mut self.build(&folder, package)))?;
+        }
+        interop::build_with(self.workspace, FOLDER, "rpc,native", &self.target.join("system"), &mut |command| {
+            native(command.args(["--release", "--package", "llama", "--features", "system"]));
+        })
+        .map(drop)
+    }
+
+    fn release(&self, name: &str) -> PathBuf {
+        self.target.join("release").join(name)
+    }
+
+    /// Runs the benchmark. Each engine is a name, a program and its arguments.
+    fn run(&self, engines: &[(&str, PathBuf, &[&OsStr])], rest: &[OsString]) -> Result<()> {
+        let mut command = Command::new(self.release("llm-bench"));
+        for (name, program, arguments) in engines {
+            let mut text: OsString = format!("{name}=").into();
+            text.push(program);
+            for argument in *arguments {
+                text.push("+");
+                text.push(argument);
+            }
+            command.arg(text);
+        }
+        command.env("LD_LIBRARY_PATH", self.workspace.root.join(interop::FOLDER).join("ggml/lib"));
+        check(command.args(rest))
+    }
+
+    /// Both builds of llama.cpp.
+    fn llamas(&self) -> [(&'static str, PathBuf, &'static [&'static OsStr]); 2] {
+        let over_ours = self.target.join("system/release/llama");
+        [("llama.cpp", self.release("llama"), &[]), ("llama.cpp over our ggml", over_ours, &[])]
+    }
+}
+
+/// Lets rustc and C compilers use all features of this machine's processor.
+fn native(command: &mut Command) -> &mut Command {
+    let cflags = if cfg!(target_arch = "x86_64") { WITHOUT_AMX } else { "" };
+    command.env("RUSTFLAGS", "-Ctarget-cpu=native").env("CFLAGS", cflags).env("CXXFLAGS", cflags)
+}
+
+/// Builds all engines, and runs the benchmark.
 pub(crate) fn run(arguments: &LlmBenchArguments) -> Result<()> {
     let workspace = Workspace::find()?;
-    let target = workspace.root.join("target/llm-bench");
-    let build = |package: &str| {
-        let mut command = workspace.cargo(&workspace.root.join(FOLDER));
-        command.args(["build", "--release", "--package", package, "--target-dir"]).arg(&target);
-        command
-    };
-    let cflags = if cfg!(target_arch = "x86_64") { WITHOUT_AMX } else { "" };
-    let native = |command: &mut Command| {
-        command.env("RUSTFLAGS", "-Ctarget-cpu=native").env("CFLAGS", cflags).env("CXXFLAGS", cflags);
-    };
-    check(&mut build("llm-bench"))?;
-    let candle = (!arguments.no_candle).then_some("candle");
-    let mistralrs = arguments.mistralrs.then_some("mistralrs");
-    for package in ["ours", "llama"].into_iter().chain(candle).chain(mistralrs) {
-        let mut command = build(package);
-        native(&mut command);
-        check(&mut command)?;
-    }
-    let system = target.join("system");
-    interop::build_with(&workspace, FOLDER, "rpc,native", &system, &mut |command| {
-        command.args(["--release", "--package", "llama", "--features", "system"]);
-        native(command);
-    })?;
-    let engine = |name: &str, program: &Path, argument: &str| {
-        let mut text: OsString = format!("{name}=").into();
-        text.push(program);
-        text.push(argument);
-        text
-    };
-    let release = target.join("release");
-    let mut command = Command::new(release.join("llm-bench"));
-    command.arg(engine("this project", &release.join("ours"), ""));
-    command.arg(engine("ggml's kernels", &release.join("ours"), "+ggml"));
-    command.arg(engine("llama.cpp", &release.join("llama"), ""));
-    command.arg(engine("llama.cpp over our ggml", &system.join("release/llama"), ""));
-    if !arguments.no_candle {
-        command.arg(engine("candle", &release.join("candle"), ""));
-    }
-    if arguments.mistralrs {
-        command.arg(engine("mistral.rs", &release.join("mistralrs"), ""));
-    }
-    command.env("LD_LIBRARY_PATH", workspace.root.join(interop::FOLDER).join("ggml/lib"));
-    check(command.args(&arguments.rest))
+    let bench = Bench { workspace: &workspace, target: workspace.root.join("target/llm-bench") };
+    let candle = (!arguments.no_candle).then_some(("candle", "candle"));
+    let mistralrs = arguments.mistralrs.then_some(("mistral.rs", "mistralrs"));
+    let others: Vec<_> = candle.into_iter().chain(mistralrs).collect();
+    bench
+        .build_all(&[&["ours", "llama"], &*others.iter().map(|(_, package)| *package).collect::<Vec<_>>()].concat())?;
+    let (ours, ggml) = (bench.release("ours"), [OsStr::new("ggml")]);
+    let mut engines = vec![("this project", ours.clone(), &[][..]), ("ggml's kernels", ours, &ggml)];
+    engines.extend(bench.llamas());
+    engines.extend(others.into_iter().map(|(name, package)| (name, bench.release(package), &[][..])));
+    bench.run(&engines, &arguments.rest)
+}
+
+/// Compares the server, with a client for each sequence, with llama.cpp's steps of so many sequences.
+pub(crate) fn serve(rest: &[OsString]) -> Result<()> {
+    let workspace = Workspace::find()?;
+    let bench = Bench { workspace: &workspace, target: workspace.root.join("target/llm-bench") };
+    bench.build_all(&["ours", "llama"])?;
+    check(native(&mut bench.build(&workspace.root, "ggml-llm-serve")))?;
+    let program = bench.release("ggml-llm-serve");
+    let arguments = [OsStr::new("serve"), program.as_os_str()];
+    let mut engines = vec![("this project's server", bench.release("ours"), &arguments[..])];
+    engines.extend(bench.llamas());
+    let requests = ["--requests", CLIENTS, "--threads", "2", "--types", "q8_0"].map(OsString::from);
+    bench.run(&engines, &[&requests, rest].concat())
 }

@@ -1,10 +1,12 @@
 //! `cargo xtask serve-check`: the server of language models with OpenAI's Python package, and with many clients for some time.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
 
+use crate::llm_bench;
 use crate::workspace::{Workspace, check};
 
 /// OpenAI's package, of Python's index.
@@ -15,15 +17,21 @@ pub(crate) struct ServeCheckArguments {
     /// How long clients come, in seconds
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// Measure tokens per second with 1, 8 and 32 clients instead
+    /// Measure tokens per second with 1, 8 and 32 clients instead, beside llama.cpp
     #[arg(long)]
     speed: bool,
+    /// Arguments of the benchmark after those of this chore: see `cargo xtask llm-bench -- --help`
+    #[arg(last = true, requires = "speed")]
+    rest: Vec<OsString>,
     /// Leave out OpenAI's package, which needs Python 3 and a network
     #[arg(long)]
     no_python: bool,
 }
 
 pub(crate) fn run(arguments: &ServeCheckArguments) -> Result<()> {
+    if arguments.speed {
+        return llm_bench::serve(&arguments.rest);
+    }
     let workspace = Workspace::find()?;
     let test = |name: &str| {
         let mut command = workspace.cargo(&workspace.root);
@@ -31,9 +39,6 @@ pub(crate) fn run(arguments: &ServeCheckArguments) -> Result<()> {
         command.args(["--include-ignored", "--nocapture"]);
         command
     };
-    if arguments.speed {
-        return check(&mut test("soak::speed::speed"));
-    }
     if !arguments.no_python {
         let python = python(&workspace)?;
         check(test("soak::openais_client_understands_the_server").env("SERVE_CHECK_PYTHON", python))?;

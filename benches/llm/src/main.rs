@@ -3,6 +3,7 @@
 //! `cargo xtask llm-bench` builds the engines and runs this. Each is a process of its own. They take turns, so that whatever
 //! else the machine does meets all alike. Numbers are medians over the rounds.
 
+mod request;
 mod running;
 mod table;
 
@@ -16,6 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use request::Request;
 use running::Running;
 use table::Row;
 
@@ -33,6 +35,9 @@ struct Cli {
     /// The types of the matrices
     #[arg(long, value_delimiter = ',', default_values_t = ["f16", "q8_0", "q4_0", "q4_K"].map(String::from))]
     types: Vec<String>,
+    /// What is measured: `pp512` is a prompt of 512 tokens, `tg128` 128 steps, `tg32x8` 32 steps of 8 sequences
+    #[arg(long, value_delimiter = ',', default_values = ["pp512", "tg128", "tg32x8"])]
+    requests: Vec<Request>,
     /// How often all take their turns
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -44,15 +49,11 @@ struct Cli {
     layers: usize,
 }
 
-/// What is measured: its name, the request, the tokens that it computes.
-const REQUESTS: [(&str, &str, f64); 3] =
-    [("pp512", "prompt 512", 512.0), ("tg128", "steps 128 1", 128.0), ("tg32 of 8", "steps 32 8", 256.0)];
-
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let engines = cli.engines.iter().map(|text| Engine::parse(text)).collect::<Result<Vec<_>>>()?;
     let folder = tempfile::tempdir()?;
-    let n = cli.types.len() * cli.threads.len() * (cli.rounds + 1) * engines.len() * REQUESTS.len();
+    let n = cli.types.len() * cli.threads.len() * (cli.rounds + 1) * engines.len() * cli.requests.len();
     let bar = ProgressBar::new(n as u64);
     bar.set_style(ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len}, {eta} left")?);
     for dtype in &cli.types {
@@ -67,14 +68,14 @@ fn main() -> Result<()> {
                 }
             }
             ensure!(!running.is_empty(), "no engine started");
-            let mut seconds = vec![[const { Vec::new() }; REQUESTS.len()]; running.len()];
+            let mut seconds = vec![vec![Vec::new(); cli.requests.len()]; running.len()];
             for round in 0..=cli.rounds {
                 for turn in 0..running.len() {
                     let i = (turn + round) % running.len(); // rotates the order
                     thread::sleep(SETTLE);
-                    for ((name, request, _), seconds) in REQUESTS.iter().zip(&mut seconds[i]) {
-                        bar.set_message(format!("{dtype} {name} {}", running[i].process.name()));
-                        let time = running[i].ask(request)?;
+                    for (request, seconds) in cli.requests.iter().zip(&mut seconds[i]) {
+                        bar.set_message(format!("{dtype} {request} {}", running[i].process.name()));
+                        let time = running[i].ask(&request.line())?;
                         if round > 0 {
                             seconds.push(time); // the first round plans, and touches all memory
                         }
@@ -84,11 +85,10 @@ fn main() -> Result<()> {
             }
             let mut rows = Vec::new();
             for (engine, seconds) in running.iter().zip(seconds) {
-                let mut speeds = [0.0; REQUESTS.len()];
-                for ((speed, seconds), (_, _, tokens)) in speeds.iter_mut().zip(seconds).zip(REQUESTS) {
-                    *speed = tokens / median(seconds);
-                }
-                let bytes = size as f64 * speeds[1];
+                let speed = |(seconds, request): (_, &Request)| request.tokens() / median(seconds);
+                let speeds: Vec<_> = seconds.into_iter().zip(&cli.requests).map(speed).collect();
+                let of_one = speeds.iter().zip(&cli.requests).find(|(_, request)| request.is_of_one_sequence());
+                let bytes = of_one.map(|(speed, _)| size as f64 * speed);
                 rows.push(Row {
                     name: engine.process.name().into(),
                     speeds,
@@ -101,9 +101,9 @@ fn main() -> Result<()> {
             let most = plain_read(threads);
             bar.suspend(|| {
                 println!("\n{dtype}, {threads} threads, {:.0} MB, tokens per second:", size as f64 / 1e6);
-                println!("{}", table::speeds(&REQUESTS.map(|(name, ..)| name), &rows));
+                println!("{}", table::speeds(&cli.requests, &rows));
                 println!("a plain read of memory by so many threads: {:.1} GB/s", most / 1e9);
-                println!("{}", table::ratios(dtype, threads, &REQUESTS.map(|(name, ..)| name), &rows));
+                println!("{}", table::ratios(dtype, threads, &cli.requests, &rows));
             });
         }
     }

@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result, bail};
 /// The tokens of each model.
 pub const N_VOCAB: i32 = 32_000;
 /// The tokens that fit, of all sequences.
-pub const N_CTX: u32 = 2048;
+pub const N_CTX: u32 = 8448;
 /// The tokens that are computed at once.
 pub const N_BATCH: u32 = 512;
 /// The most sequences.
-pub const N_SEQ: usize = 8;
+pub const N_SEQ: usize = 32;
 
 /// A model, with a cache.
 pub trait Engine {

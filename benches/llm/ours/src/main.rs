@@ -1,11 +1,13 @@
-//! `ggml-llm`. With `ggml` as the last argument it computes by ggml's kernels only. With `make FILE TYPE WIDTH LAYERS` it
-//! writes a model of random numbers.
+//! `ggml-llm`. With `ggml` as the last argument it computes by ggml's kernels only; with `serve PROGRAM` requests go to the
+//! server of that program. With `make FILE TYPE WIDTH LAYERS` it writes a model of random numbers.
+
+mod server;
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use engine::{Engine, N_BATCH, N_CTX, N_SEQ, N_VOCAB};
-use ggml_llm::made_up::Recipe;
+use ggml_llm::made_up::{Recipe, byte_tokenizer};
 use ggml_llm::{Architecture, Batch, Model, ModelOptions, Session, SessionOptions};
 
 struct Ours {
@@ -51,6 +53,7 @@ fn make([file, dtype, width, layers]: [&str; 4]) -> Result<()> {
     (recipe.n_ff, recipe.n_head, recipe.n_head_kv) = (3 * recipe.n_embd, recipe.n_embd / 64, recipe.n_embd / 256);
     (recipe.n_vocab, recipe.n_ctx) = (N_VOCAB.cast_unsigned(), N_CTX);
     recipe.metadata.push(("rope.dimension_count".into(), 64_u32.into())); // candle asks for it
+    recipe.tokenizer = byte_tokenizer(recipe.n_vocab, true);
     Ok(recipe.write(std::path::Path::new(file))?)
 }
 
@@ -60,6 +63,7 @@ fn main() -> Result<()> {
     match &*arguments {
         &["make", file, dtype, width, layers] => make([file, dtype, width, layers]),
         ["make", ..] => bail!("make FILE TYPE WIDTH LAYERS"),
+        [_, _, "serve", _] => engine::serve(server::Server::open),
         _ => engine::serve(Ours::open),
     }
 }

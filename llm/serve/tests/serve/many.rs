@@ -70,6 +70,22 @@ pub(crate) fn text(server: &Server, tokens: &[i32]) -> String {
     text
 }
 
+/// The text after a prompt, of `new` tokens.
+pub(crate) fn completion(server: &Server, prompt: &[i32], new: usize, streams: bool) -> String {
+    let mut request = json!({ "prompt": prompt, "max_tokens": new, "temperature": 0, "stream": streams });
+    request["logit_bias"] = json!({ "257": -100 });
+    let (status, body) = server.post("/v1/completions", &request);
+    assert_eq!(status, 200, "{body}");
+    if streams {
+        let (parts, done) = parts(&body);
+        assert!(done, "{body}");
+        parts.iter().filter_map(|part| part["choices"][0]["text"].as_str()).collect()
+    } else {
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        answer["choices"][0]["text"].as_str().unwrap().to_owned()
+    }
+}
+
 fn check_all(architecture: Architecture, arguments: &[&str], clients: usize) {
     let server = Arc::new(Server::start(architecture, arguments));
     let prompts = prompts(&server, clients, NEW);
@@ -77,19 +93,7 @@ fn check_all(architecture: Architecture, arguments: &[&str], clients: usize) {
         .map(|(i, (prompt, tokens))| {
             let server = Arc::clone(&server);
             thread::spawn(move || {
-                let streams = i % 3 == 0;
-                let mut request = json!({ "prompt": prompt, "max_tokens": NEW, "temperature": 0, "stream": streams });
-                request["logit_bias"] = json!({ "257": -100 });
-                let (status, body) = server.post("/v1/completions", &request);
-                assert_eq!(status, 200, "{body}");
-                let got: String = if streams {
-                    let (parts, done) = parts(&body);
-                    assert!(done, "{body}");
-                    parts.iter().filter_map(|part| part["choices"][0]["text"].as_str()).collect()
-                } else {
-                    let answer: Value = serde_json::from_str(&body).unwrap();
-                    answer["choices"][0]["text"].as_str().unwrap().to_owned()
-                };
+                let got = completion(&server, &prompt, NEW, i % 3 == 0);
                 assert_eq!(got, text(&server, &tokens), "client {i}");
             })
         })

@@ -146,15 +146,18 @@ fn by_id(json: &Value) -> Result<Vec<String>> {
     Ok(tokens.into_iter().map(|(_, text)| text).collect())
 }
 
+/// A text's words, each with the space before it as SentencePiece writes it.
+fn words_with_spaces(text: &str) -> Result<Vec<String>> {
+    let mut parts = PreTokenizedString::from(text.replace(' ', "▁"));
+    parts.split(|_, part| part.split('▁', SplitDelimiterBehavior::MergedWithNext))?;
+    let parts = parts.get_splits(OffsetReferential::Normalized, OffsetType::Byte);
+    Ok(parts.into_iter().map(|(text, _, _)| text.to_owned()).collect())
+}
+
 /// SentencePiece: scores by the order of merges, or at random with many equal ones.
 pub fn spaces(corpus: &[String], texts: &mut Texts, random: bool) -> Result<Writer> {
     let mut trainer = BpeTrainer::builder().vocab_size(4000).show_progress(false).limit_alphabet(1500).build();
-    trainer.feed(corpus.iter(), |text| {
-        let mut parts = PreTokenizedString::from(text.replace(' ', "▁"));
-        parts.split(|_, part| part.split('▁', SplitDelimiterBehavior::MergedWithNext))?;
-        let parts = parts.get_splits(OffsetReferential::Normalized, OffsetType::Byte);
-        Ok(parts.into_iter().map(|(text, _, _)| text.to_owned()).collect())
-    })?;
+    trainer.feed(corpus.iter(), words_with_spaces)?;
     let (learnt, merges) = train(&trainer)?;
     let mut tokens = Tokens::new();
     for (text, kind) in [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)] {
@@ -175,12 +178,7 @@ pub fn spaces(corpus: &[String], texts: &mut Texts, random: bool) -> Result<Writ
 /// A unigram model: tokens of SentencePiece with random scores, unused ones among them.
 pub fn scores(corpus: &[String], texts: &mut Texts) -> Result<Writer> {
     let mut trainer = BpeTrainer::builder().vocab_size(3000).show_progress(false).limit_alphabet(900).build();
-    trainer.feed(corpus.iter(), |text| {
-        let mut parts = PreTokenizedString::from(text.replace(' ', "▁"));
-        parts.split(|_, part| part.split('▁', SplitDelimiterBehavior::MergedWithNext))?;
-        let parts = parts.get_splits(OffsetReferential::Normalized, OffsetType::Byte);
-        Ok(parts.into_iter().map(|(text, _, _)| text.to_owned()).collect())
-    })?;
+    trainer.feed(corpus.iter(), words_with_spaces)?;
     let mut tokens = Tokens::new();
     for (text, kind) in [("<pad>", CONTROL), ("</s>", CONTROL), ("<unk>", UNKNOWN)] {
         tokens.add(text, kind, 0.0);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::many::{prompts, text};
-use crate::server::{Server, parts};
+use crate::many::{completion, prompts, text};
+use crate::server::Server;
 
 /// New tokens of each client that compares them.
 const NEW: usize = 16;
@@ -68,19 +68,7 @@ impl Clients {
 
     fn compare(&self, server: &Server, i: usize) -> usize {
         let (prompt, wanted) = &self.known[i / 8 % self.known.len()];
-        let streams = i % 8 == 4;
-        let mut request = json!({ "prompt": prompt, "max_tokens": NEW, "temperature": 0, "stream": streams });
-        request["logit_bias"] = json!({ "257": -100 });
-        let (status, body) = server.post("/v1/completions", &request);
-        assert_eq!(status, 200, "{body}");
-        let got: String = if streams {
-            let (parts, done) = parts(&body);
-            assert!(done, "{body}");
-            parts.iter().filter_map(|part| part["choices"][0]["text"].as_str()).collect()
-        } else {
-            let answer: Value = serde_json::from_str(&body).unwrap();
-            answer["choices"][0]["text"].as_str().unwrap().to_owned()
-        };
+        let got = completion(server, prompt, NEW, i % 8 == 4);
         assert_eq!(&got, wanted, "client {i}");
         NEW
     }

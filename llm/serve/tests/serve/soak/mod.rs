@@ -1,9 +1,8 @@
-//! Many clients for some time, OpenAI's Python package as a client, and tokens per second. `cargo xtask serve-check` runs these
+//! Many clients for some time, and OpenAI's Python package as a client. `cargo xtask serve-check` runs these
 //! for long; else they are short.
 
 mod clients;
 mod process;
-mod speed;
 
 use std::env;
 use std::process::Command;
