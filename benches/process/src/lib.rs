@@ -2,14 +2,21 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+
+/// How long an engine may take to end, and how often it is looked at.
+const ENDING: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A running process, which ends with this.
 pub struct Process {
     name: String,
     child: Child,
-    requests: ChildStdin,
+    /// Until the process is asked to end.
+    requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
@@ -18,7 +25,7 @@ impl Process {
     pub fn start(name: impl Into<String>, mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("can't run {command:?}"))?;
-        let requests = child.stdin.take().context("a pipe")?;
+        let requests = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("a pipe")?);
         Ok(Self { name: name.into(), child, requests, answers })
     }
@@ -30,8 +37,9 @@ impl Process {
 
     /// The answer to a line.
     pub fn ask(&mut self, request: &str) -> Result<String> {
-        writeln!(self.requests, "{request}").with_context(|| format!("{} ended", self.name))?;
-        self.requests.flush()?;
+        let requests = self.requests.as_mut().context("a pipe")?;
+        writeln!(requests, "{request}").with_context(|| format!("{} ended", self.name))?;
+        requests.flush()?;
         let mut answer = String::new();
         let n = self.answers.read_line(&mut answer)?;
         (n > 0).then_some(answer).with_context(|| format!("{} gave no answer", self.name))
@@ -48,7 +56,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // An engine ends with its input, and ends what it has started. One that doesn't is killed.
+        self.requests = None;
+        for _ in 0..ENDING.as_millis() / PAUSE.as_millis() {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
         self.child.kill().ok();
         self.child.wait().ok();
     }

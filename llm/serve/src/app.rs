@@ -98,6 +98,7 @@ impl App {
             }
         }
         let (max, stops) = (options.max()?.unwrap_or(usual), options.stops()?);
+        let in_parts = options.is_streamed();
         let mut works = Vec::new();
         for tokens in texts {
             let room = self.n_ctx.map_or(usize::MAX, |n_ctx| n_ctx.saturating_sub(tokens.len()));
@@ -106,7 +107,7 @@ impl App {
             }
             for _ in 0..n {
                 let chooser = Box::new(chooser(options.sampler(works.len())?));
-                let work = Work::Generate { max: max.min(room), chooser, stops: stops.clone() };
+                let work = Work::Generate { max: max.min(room), chooser, stops: stops.clone(), in_parts };
                 works.push((tokens.clone(), work));
             }
         }

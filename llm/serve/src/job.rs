@@ -40,6 +40,9 @@ pub(crate) enum Work {
         max: usize,
         chooser: Box<Chooser>,
         stops: StopStrings,
+        /// Whether the client wants each part of the text at once. What isn't sent wakes nobody who takes the processor
+        /// from a computation.
+        in_parts: bool,
     },
     /// The embedding of the last token.
     Embed,

@@ -109,6 +109,10 @@ struct JsonSchema {
 }
 
 impl Options {
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.stream == Some(true)
+    }
+
     /// Refuses what would have to change the answer, and isn't there.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let off = |value: &serde_json::Value| matches!(value.as_bool(), Some(false)) || value.is_null();

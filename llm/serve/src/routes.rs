@@ -145,7 +145,7 @@ async fn answer(
 ) -> Result<Response, Failure> {
     options.check()?;
     app.check_model(options.model.as_deref())?;
-    let stream = options.stream == Some(true);
+    let stream = options.is_streamed();
     let with_usage = options.stream_options.as_ref().is_some_and(|o| o.include_usage == Some(true));
     let each = usize::try_from(options.n.unwrap_or(1)).unwrap_or(usize::MAX);
     let texts = apart(texts).await?;

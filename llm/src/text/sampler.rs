@@ -97,6 +97,8 @@ impl Default for SamplerOptions {
 pub struct Sampler {
     options: SamplerOptions,
     random: Pcg64Mcg,
+    /// The logits, with biases and penalties.
+    logits: Vec<f32>,
     candidates: Vec<RankedToken>,
     /// How often each token is in the history. Zeros between calls.
     counts: Vec<u32>,
@@ -134,7 +136,7 @@ impl Sampler {
         check("frequency_penalty", o.frequency_penalty, true, "a number")?;
         check("presence_penalty", o.presence_penalty, true, "a number")?;
         let random = Pcg64Mcg::seed_from_u64(options.seed);
-        Ok(Self { options, random, candidates: Vec::new(), counts: Vec::new(), bias: Vec::new() })
+        Ok(Self { options, random, logits: Vec::new(), candidates: Vec::new(), counts: Vec::new(), bias: Vec::new() })
     }
 
     /// Adds something to the logits of tokens, before anything else is done with them. Minus infinity excludes a token.
@@ -161,32 +163,42 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32], history: &[i32]) -> TextResult<i32> {
         self.fill(logits)?;
         self.penalize(history)?;
-        let best = self.candidates.iter().min_by(|a, b| a.order(b)).filter(|best| best.logit.is_finite());
-        let excluded = || TextError::Logits { problem: format!("of {} tokens, each is excluded", logits.len()) };
-        let &RankedToken { logit: best, id, .. } = best.ok_or_else(excluded)?;
-        if self.options.temperature == 0.0 {
-            return Ok(id.cast_signed());
+        let (mut best, mut id) = (f32::NEG_INFINITY, 0);
+        for (i, &logit) in (0..).zip(&self.logits) {
+            if logit > best {
+                (best, id) = (logit, i);
+            }
         }
+        if best == f32::NEG_INFINITY {
+            return Err(TextError::Logits { problem: format!("of {} tokens, each is excluded", logits.len()) });
+        }
+        if self.options.temperature == 0.0 {
+            return Ok(id);
+        }
+        self.candidates.clear();
+        let candidate = |(id, &logit)| RankedToken { logit, id, probability: 0.0 };
+        self.candidates.extend((0..).zip(&self.logits).map(candidate));
         self.keep_top_k();
         self.keep_top_p(best);
         self.keep_min_p(best);
         // Rounding may leave a little over: none is drawn then.
-        Ok(self.draw(best).unwrap_or(id.cast_signed()))
+        Ok(self.draw(best).unwrap_or(id))
     }
 
     fn fill(&mut self, logits: &[f32]) -> TextResult<()> {
-        self.candidates.clear();
-        for (id, &logit) in (0..).zip(logits) {
-            if logit.is_nan() || logit == f32::INFINITY {
-                return Err(TextError::Logits { problem: format!("the logit of token {id} is {logit}") });
-            }
-            self.candidates.push(RankedToken { logit, id, probability: 0.0 });
+        // Counting has no way out, so the compiler looks at many logits at a time.
+        if logits.iter().filter(|logit| **logit < f32::INFINITY).count() < logits.len() {
+            let other = logits.iter().zip(0..).find(|(logit, _)| logit.is_nan() || **logit == f32::INFINITY);
+            let (logit, id) = other.unwrap_or((&f32::NAN, 0));
+            return Err(TextError::Logits { problem: format!("the logit of token {id} is {logit}") });
         }
+        self.logits.clear();
+        self.logits.extend_from_slice(logits);
         for &(id, bias) in &self.bias {
-            let vocab_size = self.candidates.len();
-            let candidate = usize::try_from(id).ok().and_then(|place| self.candidates.get_mut(place));
-            let candidate = candidate.ok_or(TextError::NoSuchToken { id, vocab_size })?;
-            candidate.logit = (candidate.logit + bias).min(f32::MAX);
+            let vocab_size = self.logits.len();
+            let logit = usize::try_from(id).ok().and_then(|place| self.logits.get_mut(place));
+            let logit = logit.ok_or(TextError::NoSuchToken { id, vocab_size })?;
+            *logit = (*logit + bias).min(f32::MAX);
         }
         Ok(())
     }
@@ -195,7 +207,7 @@ impl Sampler {
         let SamplerOptions { repeat_penalty, frequency_penalty, presence_penalty, penalty_last, .. } = self.options;
         let changes = (repeat_penalty, frequency_penalty, presence_penalty) != (1.0, 0.0, 0.0);
         let last = history.get(history.len().saturating_sub(penalty_last)..).filter(|_| changes).unwrap_or_default();
-        let vocab_size = self.candidates.len();
+        let vocab_size = self.logits.len();
         let place = |id: i32| usize::try_from(id).ok().filter(|&place| place < vocab_size);
         if let Some(&id) = last.iter().find(|&&id| place(id).is_none()) {
             return Err(TextError::NoSuchToken { id, vocab_size });
@@ -208,7 +220,7 @@ impl Sampler {
             }
         }
         for place in places() {
-            let (Some(count), Some(candidate)) = (self.counts.get_mut(place), self.candidates.get_mut(place)) else {
+            let (Some(count), Some(logit)) = (self.counts.get_mut(place), self.logits.get_mut(place)) else {
                 continue;
             };
             // Once for each token, with all its times.
@@ -216,16 +228,15 @@ impl Sampler {
             if times == 0 {
                 continue;
             }
-            let logit = candidate.logit;
-            if logit == f32::NEG_INFINITY {
+            if *logit == f32::NEG_INFINITY {
                 continue;
             }
             // Penalties neither exclude a token nor make it the only one.
             let finite = |logit: f32| logit.clamp(f32::MIN, f32::MAX);
-            let repeated = finite(if logit > 0.0 { logit / repeat_penalty } else { logit * repeat_penalty });
+            let repeated = finite(if *logit > 0.0 { *logit / repeat_penalty } else { *logit * repeat_penalty });
             #[expect(clippy::cast_precision_loss, reason = "at most as many as tokens in the history")]
             let frequency = times as f32 * frequency_penalty;
-            candidate.logit = finite(repeated - finite(frequency + presence_penalty));
+            *logit = finite(repeated - finite(frequency + presence_penalty));
         }
         Ok(())
     }

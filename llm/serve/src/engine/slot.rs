@@ -44,7 +44,14 @@ struct Running<'e> {
 
 #[derive(Debug)]
 enum Goal<'e> {
-    Generate { max: usize, chooser: Box<Chooser>, stops: StopStrings, stream: TokenStream<'e> },
+    Generate {
+        max: usize,
+        chooser: Box<Chooser>,
+        stops: StopStrings,
+        stream: TokenStream<'e>,
+        /// The text so far, for a client that wants it in one piece.
+        whole: Option<String>,
+    },
     Embed,
 }
 
@@ -61,8 +68,9 @@ impl<'e> Slot<'e> {
         let Job { index, tokens, work, events, arrived, deadline, place } = job;
         drop(place);
         let goal = match work {
-            Work::Generate { max, chooser, stops } => {
-                Goal::Generate { max, chooser, stops, stream: TokenStream::new(tokenizer) }
+            Work::Generate { max, chooser, stops, in_parts } => {
+                let whole = (!in_parts).then(String::new);
+                Goal::Generate { max, chooser, stops, stream: TokenStream::new(tokenizer), whole }
             }
             Work::Embed => Goal::Embed,
         };
@@ -108,7 +116,7 @@ impl<'e> Slot<'e> {
     /// Chooses the next token by the logits of the last.
     pub(super) fn sample(&mut self, logits: &[f32], tokenizer: &Tokenizer, metrics: &Metrics) {
         let Some(running) = &mut self.running else { return };
-        let Goal::Generate { max, chooser, stops, stream } = &mut running.goal else { return };
+        let Goal::Generate { max, chooser, stops, stream, whole } = &mut running.goal else { return };
         let token = match chooser.next(logits, &self.tokens) {
             Ok(token) => token,
             Err(error) => return self.fail(Failure::server(error.to_string())),
@@ -127,8 +135,10 @@ impl<'e> Slot<'e> {
             Err(error) => return self.fail(Failure::server(error.to_string())),
         };
         let (stopped, full) = (stops.stopped() || chooser.is_complete(), running.usage.new == *max);
-        if !text.is_empty() {
-            running.tell(Event::Text(text));
+        match whole {
+            Some(whole) => whole.push_str(&text),
+            None if text.is_empty() => {}
+            None => running.tell(Event::Text(text)),
         }
         if stopped {
             self.end(Finish::Stop);
@@ -155,8 +165,8 @@ impl<'e> Slot<'e> {
 
     fn end(&mut self, finish: Finish) {
         let Some(mut running) = self.running.take() else { return };
-        if let Goal::Generate { stops, stream, .. } = &mut running.goal {
-            let text = stops.push(stream.finish()) + &stops.finish();
+        if let Goal::Generate { stops, stream, whole, .. } = &mut running.goal {
+            let text = whole.take().unwrap_or_default() + &stops.push(stream.finish()) + &stops.finish();
             if !text.is_empty() {
                 running.tell(Event::Text(text));
             }
