@@ -1,5 +1,8 @@
 //! A computation that a row is tested with: its operands, and what it should compute.
 
+use std::fmt::Debug;
+
+use fastrand::Rng;
 use ggml::Result;
 use ggml::prelude::*;
 
@@ -21,6 +24,8 @@ pub struct Operand {
     laid: bool,
     /// Whether it may have any layout, whatever the others have.
     free: bool,
+    /// Which of the operands it is that a random program has already.
+    pub there: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -29,6 +34,10 @@ enum Values {
     Within { from: f64, to: f64, turns: bool },
     /// These numbers again and again.
     These(Vec<i32>),
+    /// A mask: each row has some of its numbers, and the last one, if there are several, none.
+    Hiding,
+    /// Random whole numbers below this one; if `distinct`, no two of a row are the same.
+    Below { most: i64, distinct: bool },
 }
 
 /// `shape`, padded with ones.
@@ -46,7 +55,28 @@ pub fn of<const N: usize>(dtype: DType, ne: [usize; N]) -> Operand {
         values: Values::Within { from: -2.0, to: 2.0, turns: false },
         laid: true,
         free: false,
+        there: None,
     }
+}
+
+/// [`of`] with the shape of a tensor.
+pub fn sized(dtype: DType, ne: [i64; 4]) -> Operand {
+    of(dtype, ne.map(|n| n as usize))
+}
+
+/// A mask that hides some places of each row, and all of the last row.
+pub fn hiding(ne: [usize; 4]) -> Operand {
+    Operand { values: Values::Hiding, ..of(DType::F16, ne) }
+}
+
+/// An operand of random indices below `most`.
+pub fn below(dtype: DType, ne: [i64; 4], most: i64) -> Operand {
+    Operand { values: Values::Below { most, distinct: false }, laid: false, ..sized(dtype, ne) }
+}
+
+/// [`below`], no two of which are the same in a row.
+pub fn distinct(dtype: DType, ne: [i64; 4], most: i64) -> Operand {
+    Operand { values: Values::Below { most, distinct: true }, ..below(dtype, ne, most) }
 }
 
 /// [`of`] in `f32`.
@@ -57,7 +87,7 @@ pub fn f32<const N: usize>(ne: [usize; N]) -> Operand {
 /// An operand of these indices, as often as they fit.
 pub fn ints<const N: usize>(ne: [usize; N], values: impl IntoIterator<Item = i32>) -> Operand {
     let values = Values::These(values.into_iter().take(ne.iter().product()).collect());
-    Operand { dtype: DType::I32, ne: padded(ne), values, laid: false, free: false }
+    Operand { values, laid: false, ..of(DType::I32, ne) }
 }
 
 /// An input without values, for calls that are refused.
@@ -92,8 +122,32 @@ impl Operand {
     pub fn below(&self) -> Option<i64> {
         match &self.values {
             Values::These(all) => all.iter().max().map(|&n| i64::from(n) + 1),
-            Values::Within { .. } => None,
+            Values::Below { most, .. } => Some(*most),
+            Values::Within { .. } | Values::Hiding => None,
         }
+    }
+
+    /// Whether it lies in order without gaps in all layouts.
+    pub fn is_still(&self) -> bool {
+        !self.laid
+    }
+
+    /// Whether it is of indices no two of which are the same in a row.
+    pub fn is_distinct(&self) -> bool {
+        matches!(self.values, Values::Below { distinct: true, .. })
+    }
+
+    /// Whether these may be its values.
+    pub fn holds(&self, values: &[f64]) -> bool {
+        match &self.values {
+            &Values::Within { from, to, .. } => values.iter().all(|x| (from..=to).contains(x)),
+            _ => self.below().is_some_and(|n| values.iter().all(|x| (0.0..n as f64).contains(x))),
+        }
+    }
+
+    /// The shape of a tensor.
+    pub fn shape(&self) -> [i64; 4] {
+        self.ne.map(|n| n as i64)
     }
 
     fn array(&self, seed: u64) -> Array {
@@ -101,6 +155,20 @@ impl Operand {
             Values::These(all) => {
                 let mut all = all.iter().cycle();
                 Array::of(self.ne, |_| all.next().map_or(0.0, |&n| n.into()))
+            }
+            Values::Hiding => {
+                let noise = Array::sample(self.ne, seed, -2.0, 1.0);
+                let [n0, n1, ..] = self.ne;
+                Array::of(self.ne, |i| {
+                    let hidden = noise.at(i) < -1.0 || (i[1] + 1 == n1 && n1 > 1) || i[0] > i[1] + n0 / 2;
+                    if hidden { f64::NEG_INFINITY } else { noise.at(i) }
+                })
+            }
+            &Values::Below { most, distinct } => {
+                let mut rng = Rng::with_seed(seed);
+                let mut all: Vec<_> = (0..most).collect();
+                rng.shuffle(&mut all);
+                Array::of(self.ne, |[i, ..]| if distinct { all[i] } else { rng.i64(0..most) } as f64)
             }
             &Values::Within { from, to, turns } => {
                 let mut a = Array::sample(self.ne, seed, from, to);
@@ -117,12 +185,46 @@ impl Operand {
     }
 }
 
+/// An operand's values, and how far its elements may be from them.
+pub struct Known {
+    pub values: Array,
+    pub error: f64,
+}
+
+impl Known {
+    /// The largest of absolute values.
+    pub fn largest(&self) -> f64 {
+        self.values.data.iter().fold(0.0, |m, x| m.max(x.abs()))
+    }
+}
+
+/// How far a result of operands that are not known exactly may be from the reference.
+#[derive(Default)]
+pub enum Spread {
+    /// Nobody knows.
+    #[default]
+    Unknown,
+    /// As far as the operands: the result has some of their elements.
+    Moved,
+    /// By what changes if all elements are larger: elements are multiplied, added and compared.
+    Summed,
+    /// By this, which knows all of the kernel's own error.
+    By(ErrorBound),
+}
+
+/// A bound of the error of a result, by what is known of the operands.
+type ErrorBound = Box<dyn Fn(&[Known]) -> f64 + Send + Sync>;
+
 /// A computation.
 pub struct Case {
     pub operands: Vec<Operand>,
+    /// The parameters, for messages.
+    pub params: String,
     /// The layouts that operands may have.
     pub layouts: &'static [Layout],
     pub build: Build,
+    /// The builder in place.
+    pub in_place: Option<Build>,
     /// The result, of the operands' values.
     #[expect(clippy::type_complexity, reason = "one type, used once")]
     pub reference: Option<Box<dyn Fn(&[Array]) -> Array + Send + Sync>>,
@@ -130,24 +232,135 @@ pub struct Case {
     pub dtype: Option<DType>,
     /// How far the CPU's result may be from the reference.
     pub off: f64,
+    /// How far it may be where operands are not known exactly.
+    pub spread: Spread,
     /// How far two devices' results may be apart.
     pub near: f64,
     /// Whether all of ggml's GPUs compute it, as it is and laid out plainly.
     pub must: bool,
+    /// Whether it is not compared with other devices, which compute something else or keep elements in another order.
+    pub lone: bool,
 }
 
 impl Case {
-    pub(super) fn new(operands: Vec<Operand>, build: Build) -> Self {
+    /// A case without a reference.
+    pub fn new(
+        operands: impl IntoIterator<Item = Operand>,
+        build: impl for<'c> Fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>> + Send + Sync + 'static,
+    ) -> Self {
         Self {
-            operands,
+            operands: operands.into_iter().collect(),
+            params: String::new(),
             layouts: &[Layout::Plain],
-            build,
+            build: Box::new(build),
+            in_place: None,
             reference: None,
             dtype: None,
             off: 0.0,
+            spread: Spread::Unknown,
             near: 1e-3,
             must: false,
+            lone: false,
         }
+    }
+
+    /// The parameters, for messages.
+    pub fn with(self, params: impl Debug) -> Self {
+        Self { params: format!(" {params:?}"), ..self }
+    }
+
+    /// What it computes, in plain Rust, of operands in any layout.
+    pub fn is(self, reference: impl Fn(&[Array]) -> Array + Send + Sync + 'static) -> Self {
+        Self { reference: Some(Box::new(reference)), layouts: &Layout::ALL, ..self }
+    }
+
+    /// The layouts that operands may have. If there is a reference, any other is refused.
+    pub fn laid(self, layouts: &'static [Layout]) -> Self {
+        Self { layouts, ..self }
+    }
+
+    /// The builder in place, which computes the same.
+    pub fn in_place(
+        self,
+        build: impl for<'c> Fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { in_place: Some(Box::new(build)), ..self }
+    }
+
+    /// The type of the result, if not that of the first operand.
+    pub fn makes(self, dtype: DType) -> Self {
+        Self { dtype: Some(dtype), ..self }
+    }
+
+    /// How far the CPU's result may be from the reference, if further than its type's precision.
+    pub fn off(self, off: f64) -> Self {
+        Self { off, ..self }
+    }
+
+    /// How far two devices' results may be apart.
+    pub fn near(self, near: f64) -> Self {
+        Self { near, ..self }
+    }
+
+    /// It is not compared with other devices.
+    pub fn lone(self) -> Self {
+        Self { lone: true, ..self }
+    }
+
+    /// Each element of the result is one of the operands', or a number without error.
+    pub fn moves(self) -> Self {
+        Self { spread: Spread::Moved, ..self }
+    }
+
+    /// Elements are multiplied, added and compared, and what is added is the result.
+    pub fn sums(self) -> Self {
+        Self { spread: Spread::Summed, ..self }
+    }
+
+    /// How far the result may be off, of operands and how far those may be.
+    pub fn spreads(self, error: impl Fn(&[Known]) -> f64 + Send + Sync + 'static) -> Self {
+        Self { spread: Spread::By(Box::new(error)), ..self }
+    }
+
+    /// What the reference says of operands with these errors, and how far the CPU's result may be from that; nothing where
+    /// that is not known.
+    pub fn expected(&self, operands: &[Known]) -> Option<(Array, f64)> {
+        let reference = self.reference.as_ref()?;
+        let indexed = |(o, k): (&Operand, &Known)| o.below().is_none() || o.holds(&k.values.data);
+        if !self.operands.iter().zip(operands).all(indexed) {
+            return None;
+        }
+        let arrays: Vec<_> = operands.iter().map(|k| k.values.clone()).collect();
+        let want = reference(&arrays);
+        let error = match &self.spread {
+            Spread::Unknown => {
+                let plain = |(o, k): (&Operand, &Known)| k.error == 0.0 && o.holds(&k.values.data);
+                if !self.operands.iter().zip(operands).all(plain) {
+                    return None;
+                }
+                self.tolerance(self.made()) * want.data.iter().fold(1.0_f64, |m, x| m.max(x.abs()))
+            }
+            Spread::Moved => operands.iter().fold(0.0_f64, |m, k| m.max(k.error)),
+            Spread::By(error) => error(operands),
+            Spread::Summed => {
+                // Kernels may turn small numbers into 0.
+                let larger = |by: f64| -> Vec<_> {
+                    let all = self.operands.iter().zip(operands);
+                    all.map(|(o, k)| {
+                        k.values.map(|x| {
+                            x.abs()
+                                + if o.dtype.is_float() || o.dtype.is_quantized() { by * (k.error + 1e-7) } else { 0.0 }
+                        })
+                    })
+                    .collect()
+                };
+                let terms = arrays.iter().map(|a| a.data.len()).max()? as f64;
+                let tolerance = self.tolerance(self.made()) + terms * f64::from(f32::EPSILON) / 4.0;
+                let sums = reference(&larger(0.0)).data.into_iter().zip(reference(&larger(1.0)).data);
+                sums.map(|(sum, more)| more - sum + tolerance * more).fold(0.0, f64::max)
+            }
+        };
+        Some((want, error))
     }
 
     /// The layouts of the operands, for each time that the case is computed.
@@ -204,6 +417,7 @@ impl Case {
 
     /// What tells it from the row's other cases.
     pub fn name(&self) -> String {
-        self.operands.iter().map(|o| format!("{} {:?}", o.dtype, o.ne)).collect::<Vec<_>>().join(", ")
+        let operands: Vec<_> = self.operands.iter().map(|o| format!("{} {:?}", o.dtype, o.ne)).collect();
+        format!("{}{}", operands.join(", "), self.params)
     }
 }

@@ -4,7 +4,7 @@ use ggml::Result;
 use ggml::ops::TriType;
 use ggml::prelude::*;
 
-use super::case::{f32, input};
+use super::case::{Case, Operand, f32, input, sized};
 use super::each::{Each, Param};
 use super::row::{Refused, Row};
 use super::{F16, F32, PLAIN, ROWS};
@@ -57,47 +57,76 @@ fn embedding(steps: &Array, dim: usize, period: f64) -> Array {
 
 type Mask = for<'c> fn(&'c Context, Tensor<'c>, i32) -> Result<Tensor<'c>>;
 
-/// What is hidden lies above the diagonal, moved by two.
-fn future(name: &'static str, op: &'static str, mask: Mask, hidden: f64) -> Row {
+/// What is hidden lies above the diagonal, moved by `past`.
+fn hide(x: Operand, [mask, in_place]: [Mask; 2], past: i32, hidden: f64) -> Case {
+    Case::new([x], move |c, t| mask(c, t[0], past))
+        .with(past)
+        .is(move |x| {
+            Array::of(x[0].ne, |i| if i[0] as i64 > i[1] as i64 + i64::from(past) { hidden } else { x[0].at(i) })
+        })
+        .in_place(move |c, t| in_place(c, t[0], past))
+        .laid(PLAIN)
+        .near(1e-6)
+        .moves()
+}
+
+fn future(name: &'static str, op: &'static str, masks: [Mask; 2], hidden: f64) -> Row {
+    let mask = masks[0];
     let row = Row::new(name, op)
         .case([f32([9, 7, 3])], move |c, t| {
             let y = mask(c, t[0], 2)?;
             // Infinity tells devices apart nowhere.
             if hidden == 0.0 { Ok(y) } else { c.clamp(y, -9.0, 9.0) }
         })
-        .is(move |x| Array::of(x[0].ne, |i| if i[0] > i[1] + 2 { hidden } else { x[0].at(i) }))
-        .laid(PLAIN)
         .near(1e-6);
+    let row = if hidden == 0.0 { row } else { row.must() };
+    let row =
+        row.all([0, 2, 9], |row, past| row.with(hide(f32([6, 4, 2, 2]), masks, past, hidden).lone())).drawn(move |s| {
+            let x = s.plain();
+            hide(x, masks, s.int(0, 6), hidden)
+        });
     row.refuses(Refused::Param, move |c| mask(c, input(c, F32, [6, 4]), -1))
         .refuses(Refused::Shape, move |c| mask(c, c.transpose(input(c, F32, [6, 4]))?, 0))
         .refuses(Refused::DType, move |c| mask(c, input(c, F16, [6, 4]), 0))
         .learns()
 }
 
-fn masks() -> Vec<Row> {
-    let kept = |kind: TriType, i: [usize; 4]| match kind {
+fn diagonal(x: Operand) -> Case {
+    let reference = |x: &[Array]| {
+        let [n, _, n2, n3] = x[0].ne;
+        Array::of([n, n, n2, n3], |i| if i[0] == i[1] { x[0].at([i[0], 0, i[2], i[3]]) } else { 0.0 })
+    };
+    Case::new([x], |c, t| c.diag(t[0])).is(reference).laid(ROWS).near(1e-6).moves()
+}
+
+fn triangle(x: Operand, kind: TriType) -> Case {
+    let kept = move |i: [usize; 4]| match kind {
         TriType::Lower => i[0] < i[1],
         TriType::LowerDiag => i[0] <= i[1],
         TriType::Upper => i[0] > i[1],
         _ => i[0] >= i[1],
     };
+    let reference = move |x: &[Array]| Array::of(x[0].ne, |i| if kept(i) { x[0].at(i) } else { 0.0 });
+    Case::new([x], move |c, t| c.tri(t[0], kind)).with(kind).is(reference).laid(PLAIN).near(1e-6).moves()
+}
+
+fn masks() -> Vec<Row> {
     let kinds = [TriType::Lower, TriType::LowerDiag, TriType::Upper, TriType::UpperDiag];
     vec![
-        future("diag_mask_inf", "DIAG_MASK_INF", Context::diag_mask_inf, -9.0)
-            .must()
-            .in_place("diag_mask_inf_inplace", |c, t| c.diag_mask_inf_inplace(t[0], 0)),
-        future("diag_mask_zero", "DIAG_MASK_ZERO", Context::diag_mask_zero, 0.0)
+        future(
+            "diag_mask_inf",
+            "DIAG_MASK_INF",
+            [Context::diag_mask_inf, Context::diag_mask_inf_inplace],
+            f64::NEG_INFINITY,
+        )
+        .in_place("diag_mask_inf_inplace", |c, t| c.diag_mask_inf_inplace(t[0], 0)),
+        future("diag_mask_zero", "DIAG_MASK_ZERO", [Context::diag_mask_zero, Context::diag_mask_zero_inplace], 0.0)
             .no_vulkan()
             .no_meta()
             .in_place("diag_mask_zero_inplace", |c, t| c.diag_mask_zero_inplace(t[0], 0)),
         Row::new("diag", "DIAG")
-            .case([f32([9, 1, 3])], |c, t| c.diag(t[0]))
-            .is(|x| {
-                let [n, _, n2, n3] = x[0].ne;
-                Array::of([n, n, n2, n3], |i| if i[0] == i[1] { x[0].at([i[0], 0, i[2], i[3]]) } else { 0.0 })
-            })
-            .laid(ROWS)
-            .near(1e-6)
+            .with(diagonal(f32([9, 1, 3])))
+            .drawn(|s| diagonal(sized(F32, [s.dim(), 1, s.size(1, 2), 1])))
             .refuses(Refused::Shape, |c| c.diag(input(c, F32, [4, 2])))
             .refuses(Refused::DType, |c| c.diag(input(c, F16, [4])))
             .refuses(Refused::Shape, |c| c.diag(input(c, F32, [1 << 40])))
@@ -107,11 +136,10 @@ fn masks() -> Vec<Row> {
             })
             .no_meta(),
         Row::new("tri", "TRI")
-            .all(kinds, |row, kind| {
-                row.case([f32([9, 9, 3])], move |c, t| c.tri(t[0], kind))
-                    .is(move |x| Array::of(x[0].ne, |i| if kept(kind, i) { x[0].at(i) } else { 0.0 }))
-                    .laid(PLAIN)
-                    .near(1e-6)
+            .all(kinds, |row, kind| row.with(triangle(f32([9, 9, 3]), kind)))
+            .drawn(move |s| {
+                let n = s.dim();
+                triangle(sized(F32, [n, n, s.size(1, 2), 1]), s.one(&kinds))
             })
             .refuses(Refused::Shape, |c| c.tri(input(c, F32, [4, 3]), TriType::Lower))
             .refuses(Refused::Shape, |c| c.tri(c.transpose(input(c, F32, [4, 4]))?, TriType::Lower))

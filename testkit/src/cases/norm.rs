@@ -4,7 +4,7 @@ use ggml::Result;
 use ggml::ops::SortOrder;
 use ggml::prelude::*;
 
-use super::case::{f32, input, of};
+use super::case::{Case, Known, Operand, f32, input, of};
 use super::row::{Refused, Row};
 use super::{BF16, F16, F32, I32, PLAIN, ROWS};
 use crate::array::{Array, derived, weighted};
@@ -29,20 +29,20 @@ fn squares(row: &[f64]) -> f64 {
     row.iter().map(|x| x * x).sum()
 }
 
-pub fn normalised(row: &[f64]) -> Vec<f64> {
+pub fn normalised(row: &[f64], eps: f32) -> Vec<f64> {
     let m = mean(row);
     let centred: Vec<f64> = row.iter().map(|x| x - m).collect();
-    let deviation = (squares(&centred) / row.len() as f64 + f64::from(EPS)).sqrt();
+    let deviation = (squares(&centred) / row.len() as f64 + f64::from(eps)).sqrt();
     centred.into_iter().map(|x| x / deviation).collect()
 }
 
-pub fn by_root_of_mean_square(row: &[f64]) -> Vec<f64> {
-    let root = (squares(row) / row.len() as f64 + f64::from(EPS)).sqrt();
+pub fn by_root_of_mean_square(row: &[f64], eps: f32) -> Vec<f64> {
+    let root = (squares(row) / row.len() as f64 + f64::from(eps)).sqrt();
     row.iter().map(|x| x / root).collect()
 }
 
-pub fn by_length(row: &[f64]) -> Vec<f64> {
-    let length = squares(row).sqrt().max(f64::from(EPS));
+pub fn by_length(row: &[f64], eps: f32) -> Vec<f64> {
+    let length = squares(row).sqrt().max(f64::from(eps));
     row.iter().map(|x| x / length).collect()
 }
 
@@ -64,41 +64,104 @@ fn each_row(
     row.refuses(Refused::DType, move |c| make(c, input(c, F16, [4, 2, 2])))
 }
 
+/// A norm and its twin in place, what it makes of a row, and the layouts that it takes.
+#[derive(Clone, Copy)]
+struct Norm {
+    make: OfEps,
+    in_place: OfEps,
+    f: fn(&[f64], f32) -> Vec<f64>,
+    layouts: &'static [Layout],
+}
+
+type OfEps = for<'c> fn(&'c Context, Tensor<'c>, f32) -> Result<Tensor<'c>>;
+
+const NORMS: [Norm; 3] = [
+    Norm { make: Context::norm, in_place: Context::norm_inplace, f: normalised, layouts: &Layout::ALL },
+    Norm { make: Context::rms_norm, in_place: Context::rms_norm_inplace, f: by_root_of_mean_square, layouts: ROWS },
+    Norm { make: Context::l2_norm, in_place: Context::l2_norm_inplace, f: by_length, layouts: &Layout::ALL },
+];
+
+/// The error of rows of this length that were divided by their own size, where that is not tiny.
+fn error(known: &Known, length: usize) -> f64 {
+    // The least of a row's measures: the root of its mean square, or of its variance.
+    let size = |row: &[f64]| {
+        let m = mean(row);
+        (row.iter().map(|x| (x - m) * (x - m)).sum::<f64>() / row.len() as f64).sqrt()
+    };
+    let least = known.values.data.chunks(length).map(size).fold(f64::MAX, f64::min);
+    if least < 0.1 + 8.0 * known.error {
+        return f64::INFINITY;
+    }
+    (8.0 * known.error + 1e-5) * (1.0 + known.largest()) / least / least.min(1.0)
+}
+
+fn normed(x: Operand, norm: Norm, eps: f32) -> Case {
+    Case::new([x], move |c, t| (norm.make)(c, t[0], eps))
+        .with(eps)
+        .is(move |x| x[0].rows(|row| (norm.f)(row, eps)))
+        .in_place(move |c, t| (norm.in_place)(c, t[0], eps))
+        .laid(norm.layouts)
+        .off(5e-5)
+        .spreads(|k| error(&k[0], k[0].values.ne[0]))
+}
+
+/// A group's elements are contiguous in a plain array.
+fn grouped(x: Operand, groups: i32, eps: f32) -> Case {
+    let size = move |ne: [usize; 4]| ne[0] * ne[1] * ne[2].div_ceil(groups as usize);
+    let of_planes = move |x: &Array| {
+        let planes = x.data.chunks(x.ne[0] * x.ne[1] * x.ne[2]);
+        planes.flat_map(|plane| plane.chunks(size(x.ne)).flat_map(|group| normalised(group, eps))).collect()
+    };
+    Case::new([x], move |c, t| c.group_norm(t[0], groups, eps))
+        .with((groups, eps))
+        .is(move |x| Array { ne: x[0].ne, data: of_planes(&x[0]) })
+        .in_place(move |c, t| c.group_norm_inplace(t[0], groups, eps))
+        .laid(ROWS)
+        .spreads(move |k| {
+            if k[0].values.ne[2] % groups as usize == 0 { error(&k[0], size(k[0].values.ne)) } else { f64::INFINITY }
+        })
+}
+
+fn norm_row(name: &'static str, op: &'static str, norm: Norm, must: bool) -> Row {
+    let make = norm.make;
+    let row = Row::new(name, op).all(LONG.into_iter().chain([[5, 3, 2, 2], [64, 1, 4, 1]]), |row, ne| {
+        let row = row.with(normed(f32(ne).within(-2.0, 3.0), norm, EPS));
+        if must { row.must() } else { row }
+    });
+    let row = row.drawn(move |s| {
+        let x = s.first(&[F32]);
+        normed(x, norm, s.float(0.0, 0.1))
+    });
+    let row = row.refuses(Refused::DType, move |c| make(c, input(c, F16, [4, 2, 2]), EPS));
+    refuses(row, make)
+}
+
 /// What all norms refuse.
-fn refuses(row: Row, make: for<'c> fn(&'c Context, Tensor<'c>, f32) -> Result<Tensor<'c>>) -> Row {
+fn refuses(row: Row, make: OfEps) -> Row {
     row.all([-1e-3, f32::NAN, f32::INFINITY], |row, eps| {
         row.refuses(Refused::Param, move |c| make(c, input(c, F32, [4, 2, 2]), eps))
     })
 }
 
 fn norms() -> Vec<Row> {
-    let mut norm = each_row("norm", "NORM", |c, a| c.norm(a, EPS), normalised, &LONG);
-    let mut l2_norm = each_row("l2_norm", "L2_NORM", |c, a| c.l2_norm(a, EPS), by_length, &LONG);
-    let mut rms_norm = each_row("rms_norm", "RMS_NORM", |c, a| c.rms_norm(a, EPS), by_root_of_mean_square, &LONG);
-    for case in norm.cases.iter_mut().chain(&mut l2_norm.cases) {
-        case.layouts = &Layout::ALL;
-    }
-    for case in norm.cases.iter_mut().chain(&mut rms_norm.cases) {
-        case.must = true;
-    }
+    let [norm, rms_norm, l2_norm] = NORMS;
     let mut group_norm = Row::new("group_norm", "GROUP_NORM")
         .all([([16, 16, 32, 2], 8), ([4, 3, 6, 2], 3), ([5, 1, 4, 1], 4)], |row, (ne, groups)| {
-            row.case([f32(ne)], move |c, t| c.group_norm(t[0], groups, EPS))
-                // A group's elements are contiguous in a plain array.
-                .is(move |x| {
-                    let size = x[0].ne[0] * x[0].ne[1] * x[0].ne[2] / groups as usize;
-                    Array { ne: x[0].ne, data: x[0].data.chunks(size).flat_map(normalised).collect() }
-                })
-                .laid(ROWS)
+            row.with(grouped(f32(ne).within(-2.0, 3.0), groups, EPS))
+        })
+        .drawn(|s| {
+            let (x, groups) = (s.first(&[F32]), s.int(1, 4));
+            let own = i32::try_from(x.shape()[2]).unwrap_or(groups);
+            grouped(x, if s.bool() { own } else { groups }, s.float(0.0, 0.1))
         })
         .in_place("group_norm_inplace", |c, t| c.group_norm_inplace(t[0], 1, EPS));
     group_norm.cases[0].must = true;
     vec![
-        refuses(norm, Context::norm).in_place("norm_inplace", |c, t| c.norm_inplace(t[0], EPS)).learns(),
-        refuses(rms_norm, Context::rms_norm)
+        norm_row("norm", "NORM", norm, true).in_place("norm_inplace", |c, t| c.norm_inplace(t[0], EPS)).learns(),
+        norm_row("rms_norm", "RMS_NORM", rms_norm, true)
             .in_place("rms_norm_inplace", |c, t| c.rms_norm_inplace(t[0], EPS))
             .learns(),
-        refuses(l2_norm, Context::l2_norm).in_place("l2_norm_inplace", |c, t| c.l2_norm_inplace(t[0], EPS)),
+        norm_row("l2_norm", "L2_NORM", l2_norm, false).in_place("l2_norm_inplace", |c, t| c.l2_norm_inplace(t[0], EPS)),
         refuses(group_norm, |c, a, eps| c.group_norm(a, 1, eps))
             .all([0, -1, 4, 7, i32::MIN, i32::MAX], |row, groups| {
                 row.refuses(Refused::Param, move |c| c.group_norm(input(c, F32, [4, 3, 6]), groups, EPS))
@@ -107,11 +170,16 @@ fn norms() -> Vec<Row> {
         Row::new("rms_norm_back", "RMS_NORM_BACK")
             .all([[5, 3, 2, 2], [37, 1, 1, 1]], |row, ne| {
                 row.case([f32(ne).within(-1.0, 1.0), f32(ne)], |c, t| c.rms_norm_back(t[0], t[1], EPS))
-                    .is(|x| derived(&x[1], |y| weighted(&y.rows(by_root_of_mean_square), &x[0])))
+                    .is(|x| derived(&x[1], |y| weighted(&y.rows(|row| by_root_of_mean_square(row, EPS)), &x[0])))
                     .laid(ROWS)
                     .off(5e-5)
             })
             .case([f32([300, 4]), f32([300, 4])], |c, t| c.rms_norm_back(t[0], t[1], EPS))
+            .drawn(|s| {
+                let x = s.first(&[F32]);
+                let (other, eps) = (super::case::sized(x.dtype, x.shape()), s.float(0.0, 0.1));
+                Case::new([x, other], move |c, t| c.rms_norm_back(t[0], t[1], eps)).with(eps)
+            })
             .all([[4, 2], [2, 4]], |row, ne| {
                 row.refuses(Refused::Shape, move |c| c.rms_norm_back(input(c, F32, [4, 4]), input(c, F32, ne), EPS))
                     .refuses(Refused::Shape, move |c| c.rms_norm_back(input(c, F32, ne), input(c, F32, [4, 4]), EPS))

@@ -1,6 +1,5 @@
 //! The table of operations: how each is drawn, and what it should compute.
 
-mod attention;
 mod binary;
 mod copy;
 mod custom;
@@ -8,12 +7,9 @@ mod generate;
 mod glu;
 mod mask;
 mod matrix;
-mod norm;
+mod recurrent;
 mod reduce;
-mod rope;
 mod set;
-mod softmax;
-mod spatial;
 mod table;
 mod unary;
 mod view;
@@ -22,6 +18,7 @@ use std::sync::OnceLock;
 
 use ggml::Result;
 use testkit::cases::Row;
+use testkit::cases::draw::Drawn;
 use testkit::cases::each::{Each, Make};
 
 use crate::bench::Made;
@@ -43,6 +40,8 @@ enum Run {
     Each(&'static Each),
     /// Likewise, in place.
     InPlace(&'static Each, Make),
+    /// As a row draws cases; maybe in place.
+    Drawn(&'static Drawn, bool),
     /// As one of a row's cases.
     Row(&'static Row),
 }
@@ -53,6 +52,7 @@ impl Op {
             Run::Own(run) => run(p),
             Run::Each(each) => table::each(p, self.name, each),
             Run::InPlace(each, make) => table::in_place(p, self.name, each, make),
+            Run::Drawn(drawn, in_place) => table::drawn(p, self.name, drawn, in_place),
             Run::Row(row) => table::row(p, row),
         }
     }
@@ -66,9 +66,7 @@ const fn op(name: &'static str, run: for<'c> fn(&mut Draw<'_, 'c>) -> Result<Mad
 /// Operations that are drawn in a way of their own.
 pub(crate) const FAMILIES: &[&[Op]] = &[
     view::OPS,
-    attention::OPS,
-    attention::RECURRENT,
-    attention::STREAMS,
+    recurrent::RECURRENT,
     binary::OPS,
     binary::TABLE,
     copy::OPS,
@@ -77,19 +75,10 @@ pub(crate) const FAMILIES: &[&[Op]] = &[
     glu::OPS,
     glu::GATED,
     mask::OPS,
-    mask::TABLE,
     matrix::OPS,
-    norm::OPS,
-    norm::TABLE,
     reduce::OPS,
-    rope::OPS,
     set::ROWS,
     set::TABLE,
-    softmax::OPS,
-    spatial::COLUMNS,
-    spatial::CONVOLUTIONS,
-    spatial::POOLS,
-    spatial::SIZES,
     unary::OPS,
 ];
 

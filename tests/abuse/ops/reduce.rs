@@ -42,13 +42,6 @@ pub(super) const OPS: &[Op] = &[
         let t = build!(p, argmax(a.t));
         Ok(p.only(t))
     }),
-    op("cross_entropy_loss_back", |p| {
-        let a = p.plain()?;
-        let b = p.operand(a.dtype(), a.ne())?;
-        let grad = p.operand(DType::F32, [1; 4])?;
-        let t = build!(p, cross_entropy_loss_back(grad.t, a.t, b.t));
-        Ok(p.only(t))
-    }),
     op("cumsum", |p| {
         let a = p.f32();
         let t = build!(p, cumsum(a.t));
