@@ -21,7 +21,7 @@ fn indexer(operands: [Operand; 4]) -> Case {
         })
     };
     let case = Case::new(operands, |c, t| c.lightning_indexer(t[0], t[1], t[2], t[3]));
-    let case = case.is(reference).laid(ROWS).makes(F32).near(1e-2);
+    let case = case.is(reference).laid(ROWS).makes(F32).off(1e-5).near(1e-2);
     case.spreads(move |k| {
         let [size, heads, ..] = k[0].values.ne;
         let [q, w, keys] = [0, 2, 1].map(|i| k[i].largest() + k[i].error);
@@ -90,6 +90,7 @@ fn placed(operands: [Operand; 3]) -> Case {
         .is(reference)
         .in_place(|c, t| c.add_rel_pos_inplace(t[0], t[1], t[2]))
         .laid(PLAIN)
+        .off(1e-6)
         .sums()
 }
 
@@ -138,7 +139,7 @@ fn mixed(operands: [Operand; 3], eps: f32, rounds: i32) -> Case {
         Array::of([4, 4, x[0].ne[1], 1], |[to, from, token, _]| all[token].at([to, from, 0, 0]))
     };
     let case = Case::new(operands, move |c, t| c.dsv4_hc_comb(t[0], t[1], t[2], eps, rounds));
-    case.with((eps, rounds)).is(reference)
+    case.with((eps, rounds)).is(reference).off(1e-5)
 }
 
 /// Streams joined, each with a weight for each token.
@@ -149,7 +150,7 @@ fn joined(operands: [Operand; 2]) -> Case {
             (0..streams).map(|h| x[0].at([i, h, t, 0]) * x[1].at([h, t, 0, 0])).sum()
         })
     };
-    Case::new(operands, |c, t| c.dsv4_hc_pre(t[0], t[1])).is(reference).sums()
+    Case::new(operands, |c, t| c.dsv4_hc_pre(t[0], t[1])).is(reference).off(1e-5).sums()
 }
 
 /// Streams joined, each with a gate for each element.
@@ -161,7 +162,7 @@ fn gated(operands: [Operand; 2], scale: f32) -> Case {
             (0..streams).map(|h| x[0].at([i, h, t, 0]) * gate(h)).sum()
         })
     };
-    Case::new(operands, move |c, t| c.dsv4_hc_pre_gated(t[0], t[1], scale)).with(scale).is(reference)
+    Case::new(operands, move |c, t| c.dsv4_hc_pre_gated(t[0], t[1], scale)).with(scale).is(reference).off(1e-5)
 }
 
 /// A result fed to streams, which are mixed by a matrix if there is one.
@@ -174,7 +175,7 @@ fn fed(operands: impl IntoIterator<Item = Operand>) -> Case {
             x[0].at([i, t, 0, 0]) * x[2].at([to, t, 0, 0]) + mixed
         })
     };
-    Case::new(operands, |c, t| c.dsv4_hc_post(t[0], t[1], t[2], t.get(3).copied())).is(reference).sums()
+    Case::new(operands, |c, t| c.dsv4_hc_post(t[0], t[1], t[2], t.get(3).copied())).is(reference).off(1e-5).sums()
 }
 
 fn hyper() -> [Row; 4] {

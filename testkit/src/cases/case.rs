@@ -98,6 +98,11 @@ pub fn input<const N: usize>(ctx: &Context, dtype: DType, ne: [i64; N]) -> Tenso
 }
 
 impl Operand {
+    /// It, and another one of its type and shape.
+    pub fn twice(self) -> [Self; 2] {
+        [self.clone(), Self { there: None, ..self }]
+    }
+
     /// Values between these limits.
     pub fn within(self, from: f64, to: f64) -> Self {
         Self { values: Values::Within { from, to, turns: false }, ..self }
@@ -231,7 +236,7 @@ pub struct Case {
     /// The type of the result, if not the first operand's.
     pub dtype: Option<DType>,
     /// How far the CPU's result may be from the reference.
-    pub off: f64,
+    pub off: Option<f64>,
     /// How far it may be where operands are not known exactly.
     pub spread: Spread,
     /// How far two devices' results may be apart.
@@ -256,7 +261,7 @@ impl Case {
             in_place: None,
             reference: None,
             dtype: None,
-            off: 0.0,
+            off: None,
             spread: Spread::Unknown,
             near: 1e-3,
             must: false,
@@ -292,9 +297,9 @@ impl Case {
         Self { dtype: Some(dtype), ..self }
     }
 
-    /// How far the CPU's result may be from the reference, if further than its type's precision.
+    /// How far the CPU's result may be from the reference, if that is not its type's precision.
     pub fn off(self, off: f64) -> Self {
-        Self { off, ..self }
+        Self { off: Some(off), ..self }
     }
 
     /// How far two devices' results may be apart.
@@ -315,6 +320,11 @@ impl Case {
     /// Elements are multiplied, added and compared, and what is added is the result.
     pub fn sums(self) -> Self {
         Self { spread: Spread::Summed, ..self }
+    }
+
+    /// What comes of comparisons alone: numbers without error, if the operands have none.
+    pub fn picks(self) -> Self {
+        self.spreads(|k| if k.iter().all(|k| k.error == 0.0) { 0.0 } else { f64::INFINITY }).off(0.0)
     }
 
     /// How far the result may be off, of operands and how far those may be.
@@ -338,7 +348,7 @@ impl Case {
                 if !self.operands.iter().zip(operands).all(plain) {
                     return None;
                 }
-                self.tolerance(self.made()) * want.data.iter().fold(1.0_f64, |m, x| m.max(x.abs()))
+                self.tolerance() * want.data.iter().fold(1.0_f64, |m, x| m.max(x.abs()))
             }
             Spread::Moved => operands.iter().fold(0.0_f64, |m, k| m.max(k.error)),
             Spread::By(error) => error(operands),
@@ -355,7 +365,7 @@ impl Case {
                     .collect()
                 };
                 let terms = arrays.iter().map(|a| a.data.len()).max()? as f64;
-                let tolerance = self.tolerance(self.made()) + terms * f64::from(f32::EPSILON) / 4.0;
+                let tolerance = self.tolerance() + terms * f64::from(f32::EPSILON) / 4.0;
                 let sums = reference(&larger(0.0)).data.into_iter().zip(reference(&larger(1.0)).data);
                 sums.map(|(sum, more)| more - sum + tolerance * more).fold(0.0, f64::max)
             }
@@ -405,9 +415,11 @@ impl Case {
         (self.build)(bench.ctx, &self.make(bench, laying).0)
     }
 
-    /// How far a result of this type may be from the reference.
-    pub fn tolerance(&self, dtype: DType) -> f64 {
-        precision(dtype).max(self.off)
+    /// How far the CPU's result may be from the reference: not at all, where elements are moved and keep their type.
+    pub fn tolerance(&self) -> f64 {
+        let same = self.operands.iter().all(|o| o.dtype == self.made() || o.below().is_some());
+        let exact = same && matches!(self.spread, Spread::Moved);
+        self.off.unwrap_or(if exact { 0.0 } else { precision(self.made()) })
     }
 
     /// The type that the result should have.

@@ -5,6 +5,9 @@ use ggml::prelude::*;
 
 use super::case::{Operand, sized};
 
+/// Floats, most often of 32 bits.
+pub const REALS: [DType; 5] = [DType::F32, DType::F32, DType::F32, DType::F16, DType::BF16];
+
 /// A case with a random shape and random parameters.
 pub type Drawn = Box<dyn Fn(&mut dyn Source) -> super::case::Case + Send + Sync>;
 
@@ -30,6 +33,9 @@ pub trait Source {
 
     /// The first operand, which builders in place write to: mostly of one of these types, and of a shape for which `holds`.
     fn pick(&mut self, types: &[DType], holds: &dyn Fn([i64; 4]) -> bool) -> Operand;
+
+    /// The first operand, of any type, where these are usual.
+    fn any(&mut self, usual: &[DType]) -> Operand;
 
     /// The first operand, with this type and shape.
     fn target(&mut self, dtype: DType, ne: [i64; 4]) -> Operand {
@@ -64,9 +70,23 @@ impl dyn Source + '_ {
         [(); N].map(|()| self.int(from, to))
     }
 
+    /// [`Source::first`] of floats, most often of 32 bits.
+    pub fn real(&mut self) -> Operand {
+        self.first(&REALS)
+    }
+
     /// [`Source::pick`] with any shape.
     pub fn first(&mut self, types: &[DType]) -> Operand {
         self.pick(types, &|_| true)
+    }
+}
+
+/// A dimension that is repeated over one of `n`.
+pub fn part(s: &mut dyn Source, n: i64) -> i64 {
+    match s.size(0, 5) {
+        0 => 1,
+        1 if n % 2 == 0 => n / 2,
+        _ => n,
     }
 }
 
@@ -112,6 +132,10 @@ impl Source for Seeded {
             ne
         });
         sized(dtype, shapes.take(1000).find(|&ne| holds(ne)).unwrap())
+    }
+
+    fn any(&mut self, usual: &[DType]) -> Operand {
+        self.pick(usual, &|_| true)
     }
 
     fn plain(&mut self) -> Operand {

@@ -76,7 +76,7 @@ impl Attending {
         })
     }
 
-    /// Attending far a result may be off: by the values' error and that of their weights, which comes from that of the scores.
+    /// How far a result may be off: by the values' error and that of their weights, which comes from that of the scores.
     fn spread(self, [of_k, of_v]: [DType; 2], x: &[Known]) -> f64 {
         let [size, ..] = x[0].values.ne;
         let [(q, eq), (k, ek), (v, ev)] = [0, 1, 2].map(|i| (x[i].largest(), x[i].error));

@@ -5,6 +5,7 @@ use ggml::ops::SortOrder;
 use ggml::prelude::*;
 
 use super::case::{Case, Known, Operand, f32, input, of};
+use super::draw::Source;
 use super::row::{Refused, Row};
 use super::{BF16, F16, F32, I32, PLAIN, ROWS};
 use crate::array::{Array, derived, weighted};
@@ -15,6 +16,7 @@ pub const EPS: f32 = 1e-2;
 const LONG: [[usize; 4]; 7] =
     [[67, 5, 3, 2], [1, 1, 1, 1], [37, 1, 1, 1], [3, 5, 3, 1], [64, 5, 3, 1], [1025, 5, 3, 1], [4096, 5, 3, 1]];
 
+type Top = for<'c> fn(&'c Context, Tensor<'c>, i32) -> Result<Tensor<'c>>;
 type OfRows = for<'c> fn(&'c Context, Tensor<'c>) -> Result<Tensor<'c>>;
 
 fn sum(row: &[f64]) -> f64 {
@@ -58,9 +60,9 @@ fn each_row(
     f: fn(&[f64]) -> Vec<f64>,
     shapes: &[[usize; 4]],
 ) -> Row {
-    let row = Row::new(name, op).all(shapes, |row, &ne| {
-        row.case([f32(ne).within(-2.0, 3.0)], move |c, t| make(c, t[0])).is(move |x| x[0].rows(f)).laid(ROWS).off(5e-5)
-    });
+    let case = move |x: Operand| Case::new([x], move |c, t| make(c, t[0])).is(move |x| x[0].rows(f)).laid(ROWS).sums();
+    let row = Row::new(name, op).all(shapes, |row, &ne| row.with(case(f32(ne).within(-2.0, 3.0))));
+    let row = row.drawn(move |s| case(s.first(&[F32])));
     row.refuses(Refused::DType, move |c| make(c, input(c, F16, [4, 2, 2])))
 }
 
@@ -101,7 +103,6 @@ fn normed(x: Operand, norm: Norm, eps: f32) -> Case {
         .is(move |x| x[0].rows(|row| (norm.f)(row, eps)))
         .in_place(move |c, t| (norm.in_place)(c, t[0], eps))
         .laid(norm.layouts)
-        .off(5e-5)
         .spreads(|k| error(&k[0], k[0].values.ne[0]))
 }
 
@@ -176,9 +177,8 @@ fn norms() -> Vec<Row> {
             })
             .case([f32([300, 4]), f32([300, 4])], |c, t| c.rms_norm_back(t[0], t[1], EPS))
             .drawn(|s| {
-                let x = s.first(&[F32]);
-                let (other, eps) = (super::case::sized(x.dtype, x.shape()), s.float(0.0, 0.1));
-                Case::new([x, other], move |c, t| c.rms_norm_back(t[0], t[1], eps)).with(eps)
+                let (x, eps) = (s.first(&[F32]), s.float(0.0, 0.1));
+                Case::new(x.twice(), move |c, t| c.rms_norm_back(t[0], t[1], eps)).with(eps)
             })
             .all([[4, 2], [2, 4]], |row, ne| {
                 row.refuses(Refused::Shape, move |c| c.rms_norm_back(input(c, F32, [4, 4]), input(c, F32, ne), EPS))
@@ -200,27 +200,32 @@ fn sums() -> Vec<Row> {
         row
     };
     let count = |x: &[Array]| x[0].data.iter().zip(&x[1].data).filter(|(a, b)| a == b).count();
-    let sum_of = |row: Row, dtype| {
-        let f32s = dtype == F32 && cfg!(ggml_0_28);
-        row.case([of(dtype, [67, 5, 3, 2]).within(-1.0, 2.0)], |c, t| c.sum(t[0]))
+    let equal = move |x: Operand| {
+        let case = Case::new(x.twice(), |c, t| c.count_equal(t[0], t[1]));
+        case.is(move |x| Array { ne: [1; 4], data: vec![count(x) as f64] }).makes(DType::I64).near(1e-6).picks()
+    };
+    let sum_of = |x: Operand| {
+        let f32s = x.dtype == F32 && cfg!(ggml_0_28);
+        Case::new([x], |c, t| c.sum(t[0]))
             .is(|x| Array { ne: [1; 4], data: vec![sum(&x[0].data)] })
             // Since 0.28, the kernel of f32 uses all strides.
             .laid(if f32s { &Layout::ALL } else { ROWS })
+            .sums()
     };
     vec![
-        must(Row::new("sum", "SUM").all([F32, F16, BF16], sum_of))
-            .refuses(Refused::DType, |c| c.sum(input(c, I32, [4, 2])))
-            .learns(),
+        must(
+            Row::new("sum", "SUM")
+                .all([F32, F16, BF16], |row, dtype| row.with(sum_of(of(dtype, [67, 5, 3, 2]).within(-1.0, 2.0)))),
+        )
+        .drawn(move |s| sum_of(s.real()))
+        .refuses(Refused::DType, |c| c.sum(input(c, I32, [4, 2])))
+        .learns(),
         must(each_row("sum_rows", "SUM_ROWS", Context::sum_rows, |r| vec![sum(r)], &SHAPES)).learns(),
         must(each_row("mean", "MEAN", Context::mean, |r| vec![mean(r)], &SHAPES)).learns(),
         each_row("cumsum", "CUMSUM", Context::cumsum, cumulated, &SHAPES),
         Row::new("count_equal", "COUNT_EQUAL")
-            .case([of(I32, [300, 4]).within(0.0, 3.0), of(I32, [300, 4]).within(0.0, 3.0)], |c, t| {
-                c.count_equal(t[0], t[1])
-            })
-            .is(move |x| Array { ne: [1; 4], data: vec![count(x) as f64] })
-            .makes(DType::I64)
-            .near(1e-6)
+            .with(equal(of(I32, [300, 4]).within(0.0, 3.0)))
+            .drawn(move |s| equal(s.pick(&[I32], &|ne| ne[2] == 1 && ne[3] == 1)))
             .no_meta()
             .refuses(Refused::Shape, |c| c.count_equal(input(c, I32, [4, 3]), input(c, I32, [3, 4])))
             .refuses(Refused::DType, |c| c.count_equal(input(c, I32, [4, 3]), input(c, F32, [4, 3])))
@@ -229,19 +234,23 @@ fn sums() -> Vec<Row> {
 }
 
 fn places() -> Vec<Row> {
+    // The last one, where several are the largest.
     let largest = |r: &[f64]| r.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap().0 as f64;
+    let place = move |x: Operand| {
+        Case::new([x], |c, t| c.argmax(t[0]))
+            .is(move |x| {
+                let places: Vec<f64> = x[0].data.chunks(x[0].ne[0]).map(largest).collect();
+                Array { ne: [places.len(), 1, 1, 1], data: places }
+            })
+            .makes(I32)
+            .laid(&[Layout::Plain, Layout::Gaps])
+            .near(1e-6)
+            .picks()
+    };
     let argmax = Row::new("argmax", "ARGMAX")
-        .all([[700, 9], [33, 7], [1000, 7]], |row, ne| {
-            row.case([f32(ne)], |c, t| c.argmax(t[0]))
-                .is(move |x| {
-                    let places: Vec<f64> = x[0].data.chunks(x[0].ne[0]).map(largest).collect();
-                    Array { ne: [places.len(), 1, 1, 1], data: places }
-                })
-                .makes(I32)
-                .laid(&[Layout::Plain, Layout::Gaps])
-                .near(1e-6)
-        })
+        .all([[700, 9], [33, 7], [1000, 7]], |row, ne| row.with(place(f32(ne))))
         .must()
+        .drawn(move |s| place(s.pick(&[F32], &|ne| ne[2] == 1 && ne[3] == 1)))
         .refuses(Refused::Shape, |c| c.argmax(input(c, F32, [4, 3, 2])))
         .refuses(Refused::Shape, |c| c.argmax(input(c, F32, [4, 3, 1, 2])))
         .refuses(Refused::DType, |c| c.argmax(input(c, I32, [4, 2])))
@@ -256,21 +265,28 @@ fn places() -> Vec<Row> {
         }
     };
     let orders = [([67, 9], SortOrder::Asc), ([500, 6], SortOrder::Desc), ([100, 7], SortOrder::Desc)];
+    let sorted = move |x: Operand, order| {
+        let case = Case::new([x], move |c, t| c.argsort(t[0], order)).with(order);
+        case.is(move |x| x[0].rows(sort(order))).makes(I32).laid(PLAIN).near(1e-6).picks()
+    };
     let argsort = Row::new("argsort", "ARGSORT")
-        .all(orders, |row, (ne, order)| {
-            row.case([f32(ne)], move |c, t| c.argsort(t[0], order))
-                .is(move |x| x[0].rows(sort(order)))
-                .makes(I32)
-                .laid(PLAIN)
-                .near(1e-6)
-        })
-        .must();
+        .all(orders, |row, (ne, order)| row.with(sorted(f32(ne), order)))
+        .must()
+        // In any order, where elements are equal.
+        .drawn(move |s| Case { reference: None, ..sorted(s.first(&[F32]), s.one(&[SortOrder::Asc, SortOrder::Desc])) });
+    // In no order: compared in tests of their own.
+    let first = |s: &mut dyn Source, make: Top| {
+        let x = s.first(&[F32]);
+        let k = s.int(1, i32::try_from(x.shape()[0]).unwrap_or(1).clamp(1, 64));
+        Case::new([x], move |c, t| make(c, t[0], k)).with(k)
+    };
+    let top =
+        |name, op, make: Top| Row::new(name, op).call(move |c, t| make(c, t[0], 1)).drawn(move |s| first(s, make));
     vec![
         argmax,
         argsort.no_meta(),
-        Row::new("argsort_top_k", "ARGSORT").call(|c, t| c.argsort_top_k(t[0], 1)),
-        // In no order: compared in tests of their own.
-        Row::new("top_k", "TOP_K").call(|c, t| c.top_k(t[0], 1)),
+        top("argsort_top_k", "ARGSORT", Context::argsort_top_k),
+        top("top_k", "TOP_K", Context::top_k),
     ]
 }
 

@@ -72,7 +72,7 @@ fn pool<const N: usize>(make: MakePool<N>, x: Operand, op: PoolOp, how: PoolOpti
         })
     };
     let case = Case::new([x], move |c, t| make(c, t[0], op, how));
-    case.with((op, how)).is(reference).laid(PLAIN).makes(F32).sums()
+    case.with((op, how)).is(reference).laid(PLAIN).makes(F32).off(if op == PoolOp::Max { 1e-6 } else { 1e-5 }).sums()
 }
 
 /// The gradient goes to the largest element of each window, or to all in equal parts.
@@ -95,7 +95,8 @@ fn pool_back(grad: Operand, x: Operand, op: PoolOp, how: PoolOptions<2>) -> Case
         });
         all
     };
-    Case::new([grad, x], move |c, t| c.pool_2d_back(t[0], t[1], op, how)).with((op, how)).is(reference).laid(PLAIN)
+    let case = Case::new([grad, x], move |c, t| c.pool_2d_back(t[0], t[1], op, how)).with((op, how));
+    case.is(reference).laid(PLAIN).off(1e-5)
 }
 
 fn windows<const N: usize>(s: &mut dyn Source) -> PoolOptions<N> {

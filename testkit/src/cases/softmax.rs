@@ -61,7 +61,7 @@ impl Shares {
         })
     }
 
-    /// Shares far a share may be off: exponents by the errors of logits, and those by their rounding.
+    /// How far a share may be off: exponents by the errors of logits, and those by their rounding.
     fn spread(self, x: &[Known]) -> f64 {
         let factors = [f64::from(self.scale).abs(), 1.0, 1.0];
         let off = |(k, factor): (&Known, f64)| factor * (k.error + 2e-7 * k.largest());
@@ -75,6 +75,7 @@ fn ext(operands: impl IntoIterator<Item = Operand>, how: Shares) -> Case {
         .is(move |x| how.of_arrays(x))
         .in_place(move |c, t| c.soft_max_ext_inplace(t[0], how.options(t)))
         .laid(PLAIN)
+        .off(1e-5)
         .spreads(move |x| how.spread(x))
 }
 
@@ -84,6 +85,7 @@ fn plain(x: Operand) -> Case {
         .is(move |x| how.of_arrays(x))
         .in_place(|c, t| c.soft_max_inplace(t[0]))
         .laid(PLAIN)
+        .off(1e-5)
         .spreads(move |x| how.spread(x))
 }
 
@@ -157,13 +159,6 @@ fn drawn(s: &mut dyn Source) -> Case {
     ext(operands, how)
 }
 
-/// An operand that lies in order, and another like it.
-fn two(s: &mut dyn Source) -> [Operand; 2] {
-    let x = s.plain();
-    let other = sized(x.dtype, x.shape());
-    [x, other]
-}
-
 fn rows_of_options() -> Row {
     let how = |scale, max_bias| Shares { scale, max_bias, mask: true, sinks: false };
     let long = [1, 7, 64, 1025].into_iter().flat_map(|n| [F32, F16].map(|t| (n, t)));
@@ -204,21 +199,21 @@ pub(super) fn rows() -> Vec<Row> {
         rows_of_options().drawn(drawn),
         back_row
             .drawn(|s| {
-                let [grad, shares] = two(s);
+                let [grad, shares] = s.plain().twice();
                 back(grad, shares, s.float(-2.0, 2.0))
             })
             .in_place("soft_max_ext_back_inplace", |c, t| c.soft_max_ext_back_inplace(t[0], t[1], 1.0))
             .no_meta(),
         loss_row
             .drawn(|s| {
-                let [logits, labels] = two(s);
+                let [logits, labels] = s.plain().twice();
                 loss(logits, labels)
             })
             .no_meta()
             .learns(),
         loss_back_row
             .drawn(|s| {
-                let [logits, labels] = two(s);
+                let [logits, labels] = s.plain().twice();
                 loss_back(f32([1]), logits, labels)
             })
             .no_meta(),
