@@ -15,6 +15,7 @@ mod generate;
 mod glu;
 mod matmul;
 pub mod norm;
+mod operand;
 mod pool;
 mod recurrent;
 mod resize;

@@ -167,7 +167,6 @@ pub(super) fn drawn<'c>(p: &mut Draw<'_, 'c>, name: &str, drawn: &Drawn, in_plac
     for o in &case.operands {
         operands.push(match (o.there, o.below()) {
             (Some(i), _) => there[i].clone(),
-            (None, Some(n)) if o.is_distinct() => p.distinct(o.dtype, o.shape(), n)?,
             (None, Some(n)) => p.indices(o.dtype, o.shape(), n)?,
             (None, None) if o.is_still() => p.fresh(o.dtype, o.shape())?,
             (None, None) => p.operand(o.dtype, o.shape())?,
