@@ -188,7 +188,10 @@ fn hyper() -> [Row; 4] {
     let comb = comb.drawn(|s| {
         let n = s.dim();
         let operands = [sized(F32, [24, n, 1, 1]), f32([3]), f32([24])];
-        mixed(operands, s.float(1e-6, 0.1), s.rng().i32(-1..5))
+        let (eps, rounds) = (s.float(1e-6, 0.1), s.rng().i32(-1..5));
+        let case = mixed(operands, eps, rounds);
+        // Sums of larger numbers are infinite in 32 bits.
+        if (0.0..1.0).contains(&eps) { case } else { Case { reference: None, ..case } }
     });
     let sizes = [(32, 4, 5), (1, 1, 1), (5, 4, 3), (33, 3, 2)];
     let pre = Row::new("dsv4_hc_pre", "DSV4_HC_PRE").all(sizes, |row, (width, streams, tokens)| {

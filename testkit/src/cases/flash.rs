@@ -78,6 +78,10 @@ impl Attending {
 
     /// How far a result may be off: by the values' error and that of their weights, which comes from that of the scores.
     fn spread(self, [of_k, of_v]: [DType; 2], x: &[Known]) -> f64 {
+        // Scores are divided by the cap, and multiplied by it, in 32 bits.
+        if self.cap != 0.0 && !(1e-3..1e6).contains(&self.cap.abs()) {
+            return f64::INFINITY;
+        }
         let [size, ..] = x[0].values.ne;
         let [(q, eq), (k, ek), (v, ev)] = [0, 1, 2].map(|i| (x[i].largest(), x[i].error));
         // Queries are rounded to the type of the product with keys.
