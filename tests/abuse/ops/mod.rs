@@ -9,7 +9,6 @@ mod view;
 use std::sync::OnceLock;
 
 use ggml::Result;
-use testkit::cases::Row;
 use testkit::cases::draw::{Drawn, Seeded};
 use testkit::cases::each::{Each, Make};
 
@@ -34,8 +33,6 @@ enum Run {
     InPlace(&'static Each, Make),
     /// As a row draws cases; maybe in place.
     Drawn(&'static Drawn, bool),
-    /// As one of a row's cases.
-    Row(&'static Row),
 }
 
 impl Op {
@@ -45,7 +42,6 @@ impl Op {
             Run::Each(each) => table::each(p, self.name, each),
             Run::InPlace(each, make) => table::in_place(p, self.name, each, make),
             Run::Drawn(drawn, in_place) => table::drawn(p, self.name, drawn, in_place),
-            Run::Row(row) => table::row(p, row),
         }
     }
 
@@ -55,7 +51,6 @@ impl Op {
             Run::Own(_) => false,
             Run::Each(_) | Run::InPlace(..) => true,
             Run::Drawn(drawn, _) => (0..8).any(|seed| drawn(&mut Seeded::new(seed)).reference.is_some()),
-            Run::Row(row) => row.cases.iter().any(|case| case.reference.is_some()),
         }
     }
 }

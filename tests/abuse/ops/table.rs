@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use ggml::Result;
 use ggml::prelude::*;
 use testkit::array::Array;
-use testkit::cases::case::{self, Build, Case, Operand, sized};
+use testkit::cases::case::{self, Case, Operand, sized};
 use testkit::cases::draw::{Drawn, Source};
 use testkit::cases::each::{Each, Make, Second};
 use testkit::cases::{Row, rows};
@@ -38,8 +38,6 @@ pub(super) fn others() -> Vec<Op> {
             if let Some((name, make)) = each.in_place {
                 all.push(Op { name, run: Run::InPlace(each, make) });
             }
-        } else if !row.cases.is_empty() {
-            all.push(Op { name: row.name, run: Run::Row(row) });
         }
     }
     all.retain(|op| !own.contains(op.name));
@@ -173,42 +171,13 @@ pub(super) fn drawn<'c>(p: &mut Draw<'_, 'c>, name: &str, drawn: &Drawn, in_plac
         });
     }
     let build = if in_place { case.in_place.as_ref().unwrap() } else { &case.build };
-    computed(p, name, &case, build, &operands, in_place)
-}
-
-/// One of a row's cases: with its shapes, or, if all operands are alike, with that of something that is there.
-pub(super) fn row<'c>(p: &mut Draw<'_, 'c>, row: &Row) -> Result<Made<'c>> {
-    let case = &row.cases[p.rng.usize(..row.cases.len())];
-    let alike = |o: &Operand| (o.ne, o.dtype) == (case.operands[0].ne, case.operands[0].dtype);
-    let like =
-        if case.operands.iter().all(alike) && p.rng.bool() { Some(p.of(&[case.operands[0].dtype])) } else { None };
-    let mut operands = Vec::new();
-    for (i, o) in case.operands.iter().enumerate() {
-        operands.push(match (&like, o.below()) {
-            (Some(a), _) if i == 0 => a.clone(),
-            (Some(a), _) => p.operand(a.dtype(), a.ne())?,
-            (None, Some(n)) => p.indices(o.dtype, o.shape(), n)?,
-            (None, None) => p.operand(o.dtype, o.shape())?,
-        });
-    }
-    computed(p, row.name, case, &case.build, &operands, false)
-}
-
-fn computed<'c>(
-    p: &Draw<'_, 'c>,
-    name: &str,
-    case: &Case,
-    build: &Build,
-    operands: &[Known<'c>],
-    in_place: bool,
-) -> Result<Made<'c>> {
     let tensors: Vec<_> = operands.iter().map(|k| k.t).collect();
     p.trace(name, &(&tensors, case.name()));
     let t = build(p.ctx, &tensors)?;
     if t.elements() > LARGEST {
         return Ok(p.only(t));
     }
-    let values = values(case, operands);
+    let values = values(&case, &operands);
     if in_place {
         return Ok(p.wrote(t, &operands[0], values));
     }
