@@ -221,7 +221,7 @@ fn report(stats: &Stats, took: Duration) {
     crate::say(format_args!("abuse: programs={} {}", stats.programs, stats.hostile));
 }
 
-/// The table must not rot: each operation has to be drawn so that it is accepted and computed often enough.
+/// The table must not rot: each operation has to be drawn so that it is accepted, computed and compared often enough.
 fn check(stats: &Stats) {
     let sum = stats.sum();
     assert!(3 * sum.accepted > sum.calls, "too little is accepted: {sum:?}");
@@ -237,5 +237,7 @@ fn check(stats: &Stats) {
     let least = stats.programs / 2_500;
     for (op, c) in ops::all().iter().zip(&stats.ops) {
         assert!(c.accepted >= least && c.computed >= least, "{}: too little of it is computed: {c:?}", op.name);
+        let compared = !op.has_reference() || c.compared >= least / 8;
+        assert!(compared, "{}: too little of it is compared: {c:?}", op.name);
     }
 }

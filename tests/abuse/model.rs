@@ -148,15 +148,6 @@ impl Model {
         self.each(|at| most = most.max(self.root[at].abs()));
         most
     }
-
-    pub(crate) fn elements(&self) -> usize {
-        self.ne.iter().product()
-    }
-
-    /// The row length as a number to multiply errors with.
-    pub(crate) fn row(&self) -> f64 {
-        self.ne[0] as f64
-    }
 }
 
 /// The largest of absolute values; undefined where one of them is.

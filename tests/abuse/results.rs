@@ -53,27 +53,6 @@ impl<'c> Draw<'_, 'c> {
     ) -> Made<'c> {
         self.made(t, zipped(a, b, tolerance, f).and_then(|(v, e)| Model::new(&v, t.dtype(), e)))
     }
-
-    /// Rows made from rows, with the error that `error` makes of the operand's.
-    pub(crate) fn rows(
-        &self,
-        t: Tensor<'c>,
-        a: &Known<'c>,
-        error: impl Fn(&Model) -> f64,
-        f: impl FnMut(&[f64]) -> Vec<f64>,
-    ) -> Made<'c> {
-        self.made(t, rowed(a, error, f).and_then(|(v, e)| Model::new(&v, t.dtype(), e)))
-    }
-}
-
-/// Rows made from rows, and how far they may be off.
-pub(crate) fn rowed(
-    a: &Known<'_>,
-    error: impl Fn(&Model) -> f64,
-    f: impl FnMut(&[f64]) -> Vec<f64>,
-) -> Option<(Array, f64)> {
-    let m = a.model.as_ref()?;
-    Some((m.array().rows(f), error(m)))
 }
 
 /// The values of a function of each element, and how far they may be off.

@@ -12,7 +12,7 @@ use crate::{Case, agree, case};
 fn cases(row: Row) -> Vec<Case> {
     let row = Rc::new(row);
     let mut all = Vec::new();
-    for (i, of_row) in row.cases.iter().enumerate() {
+    for (i, of_row) in row.cases.iter().enumerate().filter(|(_, case)| !case.lone) {
         let layings = of_row.layings();
         let other = 1 + i % layings.len();
         for n in [0, other].into_iter().filter(|&n| n < layings.len()) {

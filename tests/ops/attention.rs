@@ -1,39 +1,8 @@
-//! The indexer of sparse attention, and relative positions.
+//! The indexer of sparse attention, and relative positions. What they compute is in the table.
 
 use ggml::prelude::*;
 
-use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
-
-#[test]
-fn lightning_indexer_equals_plain_rust() {
-    let types = [(DType::F32, 1e-5), (DType::F16, 1e-5), (DType::BF16, 1e-5), (DType::Q8_0, 1e-5)];
-    for (size, heads, n_batch, n_kv, batches, mask_batches) in
-        [(32, 1, 1, 1, 1, 1), (64, 5, 3, 7, 1, 1), (32, 2, 4, 9, 4, 2), (96, 3, 2, 5, 2, 2)]
-    {
-        for ((k_type, tolerance), layout) in types.into_iter().zip([0, 1, 2, 1].map(|i| Layout::ROWS[i])) {
-            for threads in [1, 3] {
-                let ctx = Context::new();
-                let lab = Lab::with_threads(&ctx, threads);
-                let sample = |shape, seed| Array::sample(shape, seed, -1.0, 1.0);
-                let (tq, q) = lab.operand(&sample([size, heads, n_batch, batches], 1), DType::F32, layout);
-                let (tk, k) = lab.operand(&sample([size, 1, n_kv, batches], 2), k_type, layout);
-                let (tw, w) = lab.operand(&sample([heads, n_batch, 1, batches], 3), DType::F32, layout);
-                let mask = sample([n_kv, n_batch, 1, mask_batches], 4).map(|x| if x < -0.6 { -1e30 } else { x });
-                let (tm, m) = lab.operand(&mask, DType::F16, layout);
-                let got = lab.run(ctx.lightning_indexer(tq, tk, tw, tm).unwrap()).unwrap();
-                let want = Array::of([n_kv, n_batch, 1, batches], |[key, query, _, batch]| {
-                    let score = |head| {
-                        let product = (0..size).map(|d| q.at([d, head, query, batch]) * k.at([d, 0, key, batch]));
-                        w.at([head, query, 0, batch]) * product.sum::<f64>().max(0.0)
-                    };
-                    (0..heads).map(score).sum::<f64>() + m.at([key, query, 0, batch % mask_batches])
-                });
-                let context = format!("{size} {heads} {n_batch} {n_kv} {batches} {k_type} {layout:?} {threads}");
-                assert_close(&got, &want, tolerance, &context);
-            }
-        }
-    }
-}
+use crate::support::{Lab, refused};
 
 #[test]
 fn lightning_indexer_refuses_unsuitable_operands() {
@@ -71,18 +40,6 @@ fn lightning_indexer_refuses_unsuitable_operands() {
 }
 
 #[test]
-fn get_rel_pos_equals_plain_rust() {
-    for (size, n) in [(1, 1), (5, 1), (3, 4), (16, 7)] {
-        let ctx = Context::new();
-        let lab = Lab::new(&ctx);
-        let (a, table) = lab.operand(&Array::sample(ne([size, 2 * n - 1]), 3, -1.0, 1.0), DType::F16, Layout::Plain);
-        let got = lab.run(ctx.get_rel_pos(a, n as i32, n as i32).unwrap()).unwrap();
-        let want = Array::of(ne([size, n, n]), |[i, key, query, _]| table.at([i, query + n - 1 - key, 0, 0]));
-        assert_close(&got, &want, 0.0, &format!("{size} {n}"));
-    }
-}
-
-#[test]
 fn get_rel_pos_refuses_unsuitable_operands() {
     let ctx = Context::new();
     let of = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
@@ -101,33 +58,6 @@ fn get_rel_pos_refuses_unsuitable_operands() {
     }
     let across = ctx.transpose(of(DType::F16, [7, 6, 1, 1])).unwrap();
     refused!(Unsupported, Lab::new(&ctx).accepted(ctx.get_rel_pos(across, 4, 4).unwrap()));
-}
-
-/// Reference: scores plus relative positions.
-fn add_rel_pos(a: &Array, pw: &Array, ph: &Array) -> Array {
-    let [w, n1, ..] = pw.ne;
-    Array::of(a.ne, |[key, query, batch, i3]| {
-        let position = |i| [i, query % n1, query / n1, batch];
-        a.at([key, query, batch, i3]) + pw.at(position(key % w)) + ph.at(position(key / w))
-    })
-}
-
-#[test]
-fn add_rel_pos_equals_plain_rust() {
-    for (w, n1, n2, batches) in [(1, 1, 1, 1), (3, 2, 5, 1), (4, 4, 4, 5)] {
-        for threads in [1, 3] {
-            let ctx = Context::new();
-            let lab = Lab::with_threads(&ctx, threads);
-            let (ta, a) = lab.plain(&Array::sample(ne([w * w, n1 * n2, batches]), 1, -1.0, 1.0));
-            let [(tw, pw), (th, ph)] =
-                [2, 3].map(|seed| lab.plain(&Array::sample([w, n1, n2, batches], seed, -1.0, 1.0)));
-            let copy = ctx.dup(ta).unwrap();
-            let outputs = [ctx.add_rel_pos(ta, tw, th).unwrap(), ctx.add_rel_pos_inplace(copy, tw, th).unwrap(), copy];
-            for got in lab.run_all(&outputs).unwrap() {
-                assert_close(&got, &add_rel_pos(&a, &pw, &ph), 1e-6, &format!("{w} {n1} {n2} {batches} {threads}"));
-            }
-        }
-    }
 }
 
 #[test]

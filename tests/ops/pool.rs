@@ -1,127 +1,16 @@
-//! Pooling.
+//! Pooling. What it computes is in the table.
 
 use ggml::ops::{Pool1dOptions, Pool2dOptions, PoolOp};
 use ggml::prelude::*;
 
-use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
+use crate::support::{Array, Lab, ne, refused};
 
 fn window(window: [i32; 2], stride: [i32; 2], padding: [i32; 2]) -> Pool2dOptions {
     Pool2dOptions::new(window).with_stride(stride).with_padding(padding)
 }
 
-/// The number of windows over `n` elements.
-fn count(n: usize, window: i32, stride: i32, padding: i32) -> usize {
-    (-padding..=n as i32 + padding - window).step_by(stride as usize).count()
-}
-
-/// The elements of a window in one dimension.
-fn seen(n: usize, at: usize, window: i32, stride: i32, padding: i32) -> impl Iterator<Item = usize> {
-    let first = at as i32 * stride - padding;
-    (first..first + window).filter_map(|i| usize::try_from(i).ok()).filter(move |&i| i < n)
-}
-
-/// The elements of a window.
-fn pixels(x: &Array, [ox, oy, c, n]: [usize; 4], how: Pool2dOptions) -> Vec<[usize; 4]> {
-    let ([k0, k1], [s0, s1], [p0, p1]) = (how.window, how.stride, how.padding);
-    let columns: Vec<_> = seen(x.ne[0], ox, k0, s0, p0).collect();
-    seen(x.ne[1], oy, k1, s1, p1).flat_map(|y| columns.iter().map(move |&x| [x, y, c, n])).collect()
-}
-
-fn pooled(x: &Array, how: Pool2dOptions) -> [usize; 4] {
-    let size = |d: usize| count(x.ne[d], how.window[d], how.stride[d], how.padding[d]);
-    [size(0), size(1), x.ne[2], x.ne[3]]
-}
-
-fn some_windows() -> [Pool2dOptions; 7] {
-    [
-        Pool2dOptions::new([2; 2]),
-        Pool2dOptions::new([3; 2]),
-        window([3, 2], [1, 2], [1, 1]),
-        window([2, 4], [3, 1], [1, 0]),
-        window([1, 1], [1, 1], [0, 0]),
-        // Some windows lie in the padding.
-        window([1, 1], [1, 1], [1, 1]),
-        window([2, 3], [2, 1], [5, 3]),
-    ]
-}
-
-#[test]
-fn pool_2d_equals_plain_rust() {
-    for dtype in [DType::F32, DType::F16] {
-        for shape in [ne([8, 6, 2, 3]), ne([5, 5]), ne([9, 4, 1, 2])] {
-            for how in some_windows() {
-                let ctx = Context::new();
-                let lab = Lab::new(&ctx);
-                let (x, values) = lab.operand(&Array::sample(shape, 2, -1.0, 1.0), dtype, Layout::Plain);
-                let seen = |i| pixels(&values, i, how).into_iter().map(|i| values.at(i));
-                let area = f64::from(how.window[0] * how.window[1]);
-                let least = f64::from(f32::MIN);
-                let largest = Array::of(pooled(&values, how), |i| seen(i).fold(least, f64::max));
-                let mean = Array::of(pooled(&values, how), |i| seen(i).sum::<f64>() / area);
-                let outputs = [PoolOp::Max, PoolOp::Avg].map(|pool| ctx.pool_2d(x, pool, how).unwrap());
-                let got = lab.run_all(&outputs).unwrap();
-                assert_close(&got[0], &largest, 1e-6, &format!("max {dtype} {shape:?} {how:?}"));
-                assert_close(&got[1], &mean, 1e-5, &format!("avg {dtype} {shape:?} {how:?}"));
-            }
-        }
-    }
-}
-
 fn row(window: i32, stride: i32, padding: i32) -> Pool1dOptions {
     Pool1dOptions::new([window]).with_stride([stride]).with_padding([padding])
-}
-
-#[test]
-fn pool_1d_equals_plain_rust() {
-    for dtype in [DType::F32, DType::F16] {
-        for shape in [ne([8, 6, 2, 3]), ne([5]), ne([37, 2])] {
-            for (k, s, p) in [(2, 2, 0), (3, 3, 0), (3, 1, 1), (5, 2, 2), (1, 1, 0), (4, 7, 1), (1, 1, 1), (3, 2, 7)] {
-                let ctx = Context::new();
-                let lab = Lab::new(&ctx);
-                let (x, values) = lab.operand(&Array::sample(shape, 2, -1.0, 1.0), dtype, Layout::Plain);
-                let whole = [count(shape[0], k, s, p), shape[1], shape[2], shape[3]];
-                let of = |[i, i1, i2, i3]: [usize; 4]| -> Vec<f64> {
-                    seen(shape[0], i, k, s, p).map(|i| values.at([i, i1, i2, i3])).collect()
-                };
-                let largest = Array::of(whole, |i| of(i).into_iter().fold(f32::MIN.into(), f64::max));
-                // Padding does not count.
-                let mean = Array::of(whole, |i| of(i).iter().sum::<f64>() / of(i).len().max(1) as f64);
-                let outputs = [PoolOp::Max, PoolOp::Avg].map(|pool| ctx.pool_1d(x, pool, row(k, s, p)).unwrap());
-                let got = lab.run_all(&outputs).unwrap();
-                assert_close(&got[0], &largest, 1e-6, &format!("max {dtype} {shape:?} {k} {s} {p}"));
-                assert_close(&got[1], &mean, 1e-5, &format!("avg {dtype} {shape:?} {k} {s} {p}"));
-            }
-        }
-    }
-}
-
-#[test]
-fn pool_2d_back_equals_plain_rust() {
-    for shape in [ne([8, 6, 2, 3]), ne([5, 5]), ne([9, 4, 1, 2])] {
-        for how in some_windows() {
-            let ctx = Context::new();
-            let lab = Lab::new(&ctx);
-            let (x, values) = lab.plain(&Array::sample(shape, 2, -1.0, 1.0));
-            let (grad, grads) = lab.plain(&Array::sample(pooled(&values, how), 3, -1.0, 1.0));
-            let area = f64::from(how.window[0] * how.window[1]);
-            let (mut largest, mut mean) = (Array::of(shape, |_| 0.0), Array::of(shape, |_| 0.0));
-            Array::of(grads.ne, |i| {
-                let seen = pixels(&values, i, how);
-                for &pixel in &seen {
-                    mean.data[values.position(pixel)] += grads.at(i) / area;
-                }
-                let most = seen.into_iter().reduce(|a, b| if values.at(b) > values.at(a) { b } else { a });
-                if let Some(most) = most {
-                    largest.data[values.position(most)] += grads.at(i);
-                }
-                0.0
-            });
-            let outputs = [PoolOp::Max, PoolOp::Avg].map(|pool| ctx.pool_2d_back(grad, x, pool, how).unwrap());
-            let got = lab.run_all(&outputs).unwrap();
-            assert_close(&got[0], &largest, 1e-5, &format!("max {shape:?} {how:?}"));
-            assert_close(&got[1], &mean, 1e-5, &format!("avg {shape:?} {how:?}"));
-        }
-    }
 }
 
 #[test]
@@ -150,7 +39,7 @@ fn pool_2d_back_accepts_any_values() {
         let lab = Lab::new(&ctx);
         let (x, _) = lab.plain(&Array::of(ne([8, 6, 2, 3]), |_| value));
         let how = window([3, 2], [1, 2], [1, 1]);
-        let (grad, _) = lab.plain(&Array::of(pooled(&Array::of(ne([8, 6, 2, 3]), |_| 0.0), how), |_| 1.0));
+        let (grad, _) = lab.plain(&Array::of([8, 4, 2, 3], |_| 1.0));
         let got = lab.run(ctx.pool_2d_back(grad, x, PoolOp::Max, how).unwrap()).unwrap();
         let total: f64 = got.data.iter().sum();
         assert!(total == 0.0 || total == f64::from(8 * 4 * 6), "{value}: {total}");

@@ -27,7 +27,7 @@ fn rms_norm_fused_with_mul_equals_plain_rust() {
         let lab = Lab::new(&ctx);
         let (x, values) = lab.operand(&Array::sample(ne([16, 3, 2]), 4, -2.0, 3.0), DType::F32, Layout::Gaps);
         let (w, rw) = lab.plain(&Array::sample(weights, 5, -2.0, 3.0));
-        let norm = values.rows(by_root_of_mean_square);
+        let norm = values.rows(|row| by_root_of_mean_square(row, EPS));
         let weighted = Array::of(norm.ne, |i| norm.at(i) * rw.wrapped(i));
         let alone = ctx.mul(ctx.rms_norm(x, EPS).unwrap(), w).unwrap();
         assert_close(&lab.run(alone).unwrap(), &weighted, 2e-5, &format!("fused {weights:?}"));

@@ -1,75 +1,11 @@
-//! Softmax and cross entropy.
+//! Softmax and cross entropy. What they compute is in the table.
 
 use ggml::ops::SoftMaxOptions;
 use ggml::prelude::*;
 
-use crate::support::{Array, Lab, Layout, assert_close, assert_in_place, derived, ne, refused, weighted};
+use testkit::cases::softmax::soft_max;
 
-/// Reference: softmax of a row, maybe with a sink.
-fn soft_max(row: &[f64], sink: Option<f64>) -> Vec<f64> {
-    let all: f64 = row.iter().chain(&sink).map(|x| x.exp()).sum();
-    row.iter().map(|x| x.exp() / all).collect()
-}
-
-/// The slope of a head in `ALiBi`: a geometric sequence over the largest power of two of heads, then the odd powers of
-/// the sequence for twice as many.
-pub(crate) fn slope(head: usize, heads: usize, max_bias: f64) -> f64 {
-    if max_bias == 0.0 {
-        return 1.0;
-    }
-    let power = 1 << heads.ilog2();
-    let base = |bias: f64| (-bias / power as f64).exp2();
-    if head < power {
-        base(max_bias).powi(head as i32 + 1)
-    } else {
-        base(max_bias / 2.0).powi(2 * (head - power) as i32 + 1)
-    }
-}
-
-#[test]
-fn soft_max_equals_plain_rust() {
-    for shape in [ne([1]), ne([37]), ne([5, 3, 2, 2])] {
-        let ctx = Context::new();
-        let lab = Lab::new(&ctx);
-        let (x, values) = lab.plain(&Array::sample(shape, 4, -4.0, 4.0));
-        let got = lab.run(ctx.soft_max(x).unwrap()).unwrap();
-        assert_close(&got, &values.rows(|r| soft_max(r, None)), 1e-5, &format!("{shape:?}"));
-    }
-}
-
-#[test]
-fn soft_max_ext_equals_plain_rust() {
-    let shape = ne([7, 3, 6, 4]);
-    for mask_shape in [ne([7, 3]), ne([7, 5]), ne([7, 3, 3]), ne([7, 3, 6, 2]), ne([7, 4, 1, 4])] {
-        for (dtype, max_bias, with_sinks) in
-            [(DType::F32, 0.0, false), (DType::F16, 0.0, true), (DType::F32, 8.0, true), (DType::F16, 4.0, false)]
-        {
-            let ctx = Context::new();
-            let lab = Lab::new(&ctx);
-            let (x, values) = lab.plain(&Array::sample(shape, 4, -2.0, 2.0));
-            let (mask, of_mask) = lab.operand(&Array::sample(mask_shape, 5, -2.0, 0.0), dtype, Layout::Plain);
-            let (sinks, of_sinks) = lab.plain(&Array::sample(ne([6]), 6, -1.0, 2.0));
-            let how = SoftMaxOptions::new()
-                .with_scale(0.7)
-                .with_mask(mask)
-                .with_max_bias(max_bias)
-                .with_sinks(with_sinks.then_some(sinks));
-            let y = ctx.soft_max_ext(x, how).unwrap();
-            let scaled = Array::of(shape, |[i0, i1, i2, i3]| {
-                let bias = of_mask.at([i0, i1, i2 % mask_shape[2], i3 % mask_shape[3]]);
-                f64::from(how.scale) * values.at([i0, i1, i2, i3]) + slope(i2, 6, max_bias.into()) * bias
-            });
-            let mut row = 0;
-            let want = scaled.rows(|r| {
-                let head = row / 3 % 6;
-                row += 1;
-                soft_max(r, with_sinks.then(|| of_sinks.data[head]))
-            });
-            let context = format!("{mask_shape:?} {dtype} {max_bias} {with_sinks}");
-            assert_close(&lab.run(y).unwrap(), &want, 1e-5, &context);
-        }
-    }
-}
+use crate::support::{Array, Lab, assert_close, assert_in_place, derived, ne, refused, weighted};
 
 /// One logit and one sink, whose memory the allocator could give to the result.
 #[test]
@@ -124,21 +60,6 @@ fn soft_max_ext_refuses_unsuitable_operands() {
 }
 
 #[test]
-fn cross_entropy_loss_equals_plain_rust() {
-    for shape in [ne([1]), ne([10]), ne([10, 7]), ne([5, 3, 2, 2])] {
-        let ctx = Context::new();
-        let lab = Lab::new(&ctx);
-        let (logits, x) = lab.plain(&Array::sample(shape, 4, -3.0, 3.0));
-        let (labels, of) = lab.plain(&Array::sample(shape, 5, 0.0, 1.0));
-        let y = ctx.cross_entropy_loss(logits, labels).unwrap();
-        let shares = x.rows(|r| soft_max(r, None));
-        let sum: f64 = shares.data.iter().zip(&of.data).map(|(p, l)| -l * p.ln()).sum();
-        let want = Array { ne: ne([1]), data: vec![sum / (shape[1] * shape[2] * shape[3]) as f64] };
-        assert_close(&lab.run(y).unwrap(), &want, 2e-5, &format!("{shape:?}"));
-    }
-}
-
-#[test]
 fn h10_cross_entropy_loss_requires_contiguous_operands() {
     let ctx = Context::new();
     let x = ctx.input("x", DType::F32, [4, 3, 2]).unwrap();
@@ -156,26 +77,7 @@ fn h10_cross_entropy_loss_requires_contiguous_operands() {
 }
 
 #[test]
-fn soft_max_inplace_equals_plain_rust() {
-    let shape = ne([7, 3, 6, 2]);
-    let values = Array::sample(shape, 4, -2.0, 2.0);
-    assert_in_place("soft_max_inplace", &values, &values.rows(|r| soft_max(r, None)), 1e-5, |lab, a| {
-        lab.ctx.soft_max_inplace(a)
-    });
-    let of_mask = Array::sample(ne([7, 3]), 5, -2.0, 0.0);
-    let of_sinks = Array::sample(ne([6]), 6, -1.0, 2.0);
-    let scaled = Array::of(shape, |[i0, i1, i2, i3]| 0.5 * values.at([i0, i1, i2, i3]) + of_mask.at([i0, i1, 0, 0]));
-    let mut row = 0;
-    let want = scaled.rows(|r| {
-        let head = row / 3 % 6;
-        row += 1;
-        soft_max(r, Some(of_sinks.data[head]))
-    });
-    assert_in_place("soft_max_ext_inplace", &values, &want, 1e-5, |lab, a| {
-        let how =
-            SoftMaxOptions::new().with_scale(0.5).with_mask(lab.plain(&of_mask).0).with_sinks(lab.plain(&of_sinks).0);
-        lab.ctx.soft_max_ext_inplace(a, how)
-    });
+fn soft_max_ext_inplace_refuses_operands_inside_its_target() {
     // Operands that share memory with the target would be read while it is written.
     let ctx = Context::new();
     let a = ctx.dup(ctx.input("x", DType::F32, [4, 4, 4]).unwrap()).unwrap();

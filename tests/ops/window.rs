@@ -1,33 +1,8 @@
-//! Windows of images.
+//! Windows of images. What they compute is in the table.
 
 use ggml::prelude::*;
 
-use crate::support::{Array, Lab, assert_close, ne, refused};
-
-#[test]
-fn win_part_and_win_unpart_equal_plain_rust() {
-    for shape in [ne([3, 6, 4]), ne([2, 5, 7]), ne([1, 1, 1]), ne([4, 9, 2])] {
-        for w in [1, 2, 3, 5, 8] {
-            let ctx = Context::new();
-            let lab = Lab::new(&ctx);
-            let (a, values) = lab.plain(&Array::sample(shape, 1, 1.0, 2.0));
-            let across = shape[1].div_ceil(w);
-            let cut = Array::of([shape[0], w, w, across * shape[2].div_ceil(w)], |[c, i, j, n]| {
-                let (x, y) = (n % across * w + i, n / across * w + j);
-                if x < shape[1] && y < shape[2] { values.at([c, x, y, 0]) } else { 0.0 }
-            });
-            let parts = ctx.win_part(a, w as i32).unwrap();
-            // From these windows, and from others with values instead of the padding.
-            let (other, of_other) = lab.plain(&Array::sample(cut.ne, 2, 1.0, 2.0));
-            let together = |t| ctx.win_unpart(t, shape[1] as i32, shape[2] as i32).unwrap();
-            let got = lab.run_all(&[parts, together(parts), together(other)]).unwrap();
-            assert_close(&got[0], &cut, 0.0, &format!("{shape:?} {w}"));
-            assert_close(&got[1], &values, 0.0, &format!("{shape:?} {w}, together again"));
-            let want = Array::of(shape, |[c, x, y, _]| of_other.at([c, x % w, y % w, x / w + across * (y / w)]));
-            assert_close(&got[2], &want, 0.0, &format!("{shape:?} {w}, others"));
-        }
-    }
-}
+use crate::support::refused;
 
 #[test]
 fn h17_windows_refuse_unsuitable_operands() {

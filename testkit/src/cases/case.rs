@@ -1,8 +1,11 @@
 //! A computation that a row is tested with: its operands, and what it should compute.
 
+use std::fmt::Debug;
+
 use ggml::Result;
 use ggml::prelude::*;
 
+pub use super::operand::{Operand, below, f32, hiding, input, ints, of, sized};
 use crate::array::Array;
 use crate::bench::Bench;
 use crate::encode::precision;
@@ -11,143 +14,187 @@ use crate::layout::Layout;
 /// Calls a builder with operands. Its first call is the row's builder.
 pub type Build = Box<dyn for<'c> Fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>> + Send + Sync>;
 
-/// An operand: its type, its shape, and where its values come from.
-#[derive(Debug, Clone)]
-pub struct Operand {
-    pub dtype: DType,
-    pub ne: [usize; 4],
-    values: Values,
-    /// Whether it is laid out in several ways.
-    laid: bool,
-    /// Whether it may have any layout, whatever the others have.
-    free: bool,
+/// An operand's values, and how far its elements may be from them.
+pub struct Known {
+    pub values: Array,
+    pub error: f64,
 }
 
-#[derive(Debug, Clone)]
-enum Values {
-    /// Numbers between two limits; first, if `turns`, some at which functions turn.
-    Within { from: f64, to: f64, turns: bool },
-    /// These numbers again and again.
-    These(Vec<i32>),
-}
-
-/// `shape`, padded with ones.
-fn padded<const N: usize>(shape: [usize; N]) -> [usize; 4] {
-    let mut full = [1; 4];
-    full[..N].copy_from_slice(&shape);
-    full
-}
-
-/// An operand of values in -2 to 2.
-pub fn of<const N: usize>(dtype: DType, ne: [usize; N]) -> Operand {
-    Operand {
-        dtype,
-        ne: padded(ne),
-        values: Values::Within { from: -2.0, to: 2.0, turns: false },
-        laid: true,
-        free: false,
+impl Known {
+    /// The largest of absolute values.
+    pub fn largest(&self) -> f64 {
+        self.values.data.iter().fold(0.0, |m, x| m.max(x.abs()))
     }
 }
 
-/// [`of`] in `f32`.
-pub fn f32<const N: usize>(ne: [usize; N]) -> Operand {
-    of(DType::F32, ne)
+/// How far a result of operands that are not known exactly may be from the reference.
+#[derive(Default)]
+pub enum Spread {
+    /// Nobody knows.
+    #[default]
+    Unknown,
+    /// As far as the operands: the result has some of their elements.
+    Moved,
+    /// By what changes if all elements are larger: elements are multiplied, added and compared.
+    Summed,
+    /// By this, which knows all of the kernel's own error.
+    By(ErrorBound),
 }
 
-/// An operand of these indices, as often as they fit.
-pub fn ints<const N: usize>(ne: [usize; N], values: impl IntoIterator<Item = i32>) -> Operand {
-    let values = Values::These(values.into_iter().take(ne.iter().product()).collect());
-    Operand { dtype: DType::I32, ne: padded(ne), values, laid: false, free: false }
-}
-
-/// An input without values, for calls that are refused.
-pub fn input<const N: usize>(ctx: &Context, dtype: DType, ne: [i64; N]) -> Tensor<'_> {
-    let mut full = [1; 4];
-    full[..N].copy_from_slice(&ne);
-    ctx.input("x", dtype, full).unwrap()
-}
-
-impl Operand {
-    /// Values between these limits.
-    pub fn within(self, from: f64, to: f64) -> Self {
-        Self { values: Values::Within { from, to, turns: false }, ..self }
-    }
-
-    /// Values between these limits, among which are some at which functions turn.
-    pub fn turning(self, from: f64, to: f64) -> Self {
-        Self { values: Values::Within { from, to, turns: true }, ..self }
-    }
-
-    /// An operand that lies in order without gaps in all layouts.
-    pub fn still(self) -> Self {
-        Self { laid: false, ..self }
-    }
-
-    /// An operand that may have any layout.
-    pub fn free(self) -> Self {
-        Self { free: true, ..self }
-    }
-
-    /// The number of possible values, if they are indices.
-    pub fn below(&self) -> Option<i64> {
-        match &self.values {
-            Values::These(all) => all.iter().max().map(|&n| i64::from(n) + 1),
-            Values::Within { .. } => None,
-        }
-    }
-
-    fn array(&self, seed: u64) -> Array {
-        match &self.values {
-            Values::These(all) => {
-                let mut all = all.iter().cycle();
-                Array::of(self.ne, |_| all.next().map_or(0.0, |&n| n.into()))
-            }
-            &Values::Within { from, to, turns } => {
-                let mut a = Array::sample(self.ne, seed, from, to);
-                if !self.dtype.is_float() && !self.dtype.is_quantized() {
-                    a = a.map(f64::floor);
-                }
-                let turning = [0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 3.0, -3.0, 1.0, -1.0];
-                for (to, from) in a.data.iter_mut().zip(turning.into_iter().filter(|&x| turns && x > from)) {
-                    *to = from;
-                }
-                a
-            }
-        }
-    }
-}
+/// A bound of the error of a result, by what is known of the operands.
+type ErrorBound = Box<dyn Fn(&[Known]) -> f64 + Send + Sync>;
 
 /// A computation.
 pub struct Case {
     pub operands: Vec<Operand>,
+    /// The parameters, for messages.
+    pub params: String,
     /// The layouts that operands may have.
     pub layouts: &'static [Layout],
     pub build: Build,
+    /// The builder in place.
+    pub in_place: Option<Build>,
     /// The result, of the operands' values.
     #[expect(clippy::type_complexity, reason = "one type, used once")]
     pub reference: Option<Box<dyn Fn(&[Array]) -> Array + Send + Sync>>,
     /// The type of the result, if not the first operand's.
     pub dtype: Option<DType>,
     /// How far the CPU's result may be from the reference.
-    pub off: f64,
+    pub off: Option<f64>,
+    /// How far it may be where operands are not known exactly.
+    pub spread: Spread,
     /// How far two devices' results may be apart.
     pub near: f64,
     /// Whether all of ggml's GPUs compute it, as it is and laid out plainly.
     pub must: bool,
+    /// Whether it is not compared with other devices, which compute something else or keep elements in another order.
+    pub lone: bool,
 }
 
 impl Case {
-    pub(super) fn new(operands: Vec<Operand>, build: Build) -> Self {
+    /// A case without a reference.
+    pub fn new(
+        operands: impl IntoIterator<Item = Operand>,
+        build: impl for<'c> Fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>> + Send + Sync + 'static,
+    ) -> Self {
         Self {
-            operands,
+            operands: operands.into_iter().collect(),
+            params: String::new(),
             layouts: &[Layout::Plain],
-            build,
+            build: Box::new(build),
+            in_place: None,
             reference: None,
             dtype: None,
-            off: 0.0,
+            off: None,
+            spread: Spread::Unknown,
             near: 1e-3,
             must: false,
+            lone: false,
         }
+    }
+
+    /// The parameters, for messages.
+    pub fn with(self, params: impl Debug) -> Self {
+        Self { params: format!(" {params:?}"), ..self }
+    }
+
+    /// What it computes, in plain Rust, of operands in any layout.
+    pub fn is(self, reference: impl Fn(&[Array]) -> Array + Send + Sync + 'static) -> Self {
+        Self { reference: Some(Box::new(reference)), layouts: &Layout::ALL, ..self }
+    }
+
+    /// The layouts that operands may have. If there is a reference, any other is refused.
+    pub fn laid(self, layouts: &'static [Layout]) -> Self {
+        Self { layouts, ..self }
+    }
+
+    /// The builder in place, which computes the same.
+    pub fn in_place(
+        self,
+        build: impl for<'c> Fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { in_place: Some(Box::new(build)), ..self }
+    }
+
+    /// The type of the result, if not that of the first operand.
+    pub fn makes(self, dtype: DType) -> Self {
+        Self { dtype: Some(dtype), ..self }
+    }
+
+    /// How far the CPU's result may be from the reference, if that is not its type's precision.
+    pub fn off(self, off: f64) -> Self {
+        Self { off: Some(off), ..self }
+    }
+
+    /// How far two devices' results may be apart.
+    pub fn near(self, near: f64) -> Self {
+        Self { near, ..self }
+    }
+
+    /// It is not compared with other devices.
+    pub fn lone(self) -> Self {
+        Self { lone: true, ..self }
+    }
+
+    /// Each element of the result is one of the operands', or a number without error.
+    pub fn moves(self) -> Self {
+        Self { spread: Spread::Moved, ..self }
+    }
+
+    /// Elements are multiplied, added and compared, and what is added is the result.
+    pub fn sums(self) -> Self {
+        Self { spread: Spread::Summed, ..self }
+    }
+
+    /// What comes of comparisons alone: numbers without error, if the operands have none.
+    pub fn picks(self) -> Self {
+        self.spreads(|k| if k.iter().all(|k| k.error == 0.0) { 0.0 } else { f64::INFINITY }).off(0.0)
+    }
+
+    /// How far the result may be off, of operands and how far those may be.
+    pub fn spreads(self, error: impl Fn(&[Known]) -> f64 + Send + Sync + 'static) -> Self {
+        Self { spread: Spread::By(Box::new(error)), ..self }
+    }
+
+    /// What the reference says of operands with these errors, and how far the CPU's result may be from that; nothing where
+    /// that is not known.
+    pub fn expected(&self, operands: &[Known]) -> Option<(Array, f64)> {
+        let reference = self.reference.as_ref()?;
+        let indexed = |(o, k): (&Operand, &Known)| o.below().is_none() || o.holds(&k.values.data);
+        if !self.operands.iter().zip(operands).all(indexed) {
+            return None;
+        }
+        let arrays: Vec<_> = operands.iter().map(|k| k.values.clone()).collect();
+        let want = reference(&arrays);
+        let error = match &self.spread {
+            Spread::Unknown => {
+                let plain = |(o, k): (&Operand, &Known)| k.error == 0.0 && o.holds(&k.values.data);
+                if !self.operands.iter().zip(operands).all(plain) {
+                    return None;
+                }
+                self.tolerance() * want.data.iter().fold(1.0_f64, |m, x| m.max(x.abs()))
+            }
+            Spread::Moved => operands.iter().fold(0.0_f64, |m, k| m.max(k.error)),
+            Spread::By(error) => error(operands),
+            Spread::Summed => {
+                // Kernels may turn small numbers into 0.
+                let larger = |by: f64| -> Vec<_> {
+                    let all = self.operands.iter().zip(operands);
+                    all.map(|(o, k)| {
+                        k.values.map(|x| {
+                            x.abs()
+                                + if o.dtype.is_float() || o.dtype.is_quantized() { by * (k.error + 1e-7) } else { 0.0 }
+                        })
+                    })
+                    .collect()
+                };
+                let terms = arrays.iter().map(|a| a.data.len()).max()? as f64;
+                let tolerance = self.tolerance() + terms * f64::from(f32::EPSILON) / 4.0;
+                let sums = reference(&larger(0.0)).data.into_iter().zip(reference(&larger(1.0)).data);
+                sums.map(|(sum, more)| more - sum + tolerance * more).fold(0.0, f64::max)
+            }
+        };
+        Some((want, error))
     }
 
     /// The layouts of the operands, for each time that the case is computed.
@@ -192,9 +239,11 @@ impl Case {
         (self.build)(bench.ctx, &self.make(bench, laying).0)
     }
 
-    /// How far a result of this type may be from the reference.
-    pub fn tolerance(&self, dtype: DType) -> f64 {
-        precision(dtype).max(self.off)
+    /// How far the CPU's result may be from the reference: not at all, where elements are moved and keep their type.
+    pub fn tolerance(&self) -> f64 {
+        let same = self.operands.iter().all(|o| o.dtype == self.made() || o.below().is_some());
+        let exact = same && matches!(self.spread, Spread::Moved);
+        self.off.unwrap_or(if exact { 0.0 } else { precision(self.made()) })
     }
 
     /// The type that the result should have.
@@ -204,6 +253,7 @@ impl Case {
 
     /// What tells it from the row's other cases.
     pub fn name(&self) -> String {
-        self.operands.iter().map(|o| format!("{} {:?}", o.dtype, o.ne)).collect::<Vec<_>>().join(", ")
+        let operands: Vec<_> = self.operands.iter().map(|o| format!("{} {:?}", o.dtype, o.ne)).collect();
+        format!("{}{}", operands.join(", "), self.params)
     }
 }

@@ -3,7 +3,8 @@
 use ggml::ops::SetOptions;
 use ggml::prelude::*;
 
-use super::case::{f32, of};
+use super::case::{Case, Operand, f32, of, sized};
+use super::draw::{Source, part};
 use super::each::Each;
 use super::row::Row;
 use super::{BF16, F16, F32, I32, ROWS};
@@ -11,6 +12,7 @@ use crate::array::Array;
 use crate::layout::Layout;
 
 const SHAPE: [usize; 4] = [67, 5, 3, 2];
+const FLOATS: [DType; 2] = [F32, F16];
 
 fn copies() -> Vec<Row> {
     let dup = Each {
@@ -56,62 +58,93 @@ fn copies() -> Vec<Row> {
     ]
 }
 
+fn joined(operands: [Operand; 2], dim: usize) -> Case {
+    let reference = move |x: &[Array]| {
+        let mut ne = x[0].ne;
+        ne[dim] += x[1].ne[dim];
+        Array::of(ne, |mut i| {
+            if i[dim] < x[0].ne[dim] {
+                return x[0].at(i);
+            }
+            i[dim] -= x[0].ne[dim];
+            x[1].at(i)
+        })
+    };
+    Case::new(operands, move |c, t| c.concat(t[0], t[1], dim)).with(dim).is(reference).near(1e-6).moves()
+}
+
+fn repeated_4d(x: Operand, to: [i64; 4]) -> Case {
+    let reference = move |x: &[Array]| Array::of(to.map(|n| n as usize), |i| x[0].wrapped(i));
+    Case::new([x], move |c, t| c.repeat_4d(t[0], to)).with(to).is(reference).laid(ROWS).moves()
+}
+
+fn repeated(x: Operand, like: Operand) -> Case {
+    let case = Case::new([x, like], |c, t| c.repeat(t[0], t[1]));
+    case.is(|x| Array::of(x[1].ne, |i| x[0].wrapped(i))).laid(ROWS).moves()
+}
+
+/// The sums of what repetitions of the second operand's shape would have made.
+fn folded(x: Operand, like: Operand) -> Case {
+    let reference = |x: &[Array]| {
+        let mut sums = Array::of(x[1].ne, |_| 0.0);
+        Array::of(x[0].ne, |i| {
+            let at = sums.position([0, 1, 2, 3].map(|d| i[d] % x[1].ne[d]));
+            sums.data[at] += x[0].at(i);
+            0.0
+        });
+        sums
+    };
+    Case::new([x, like], |c, t| c.repeat_back(t[0], t[1])).is(reference).laid(ROWS).sums()
+}
+
+/// A shape, some dimensions of which are a few times as long.
+fn times(s: &mut dyn Source, ne: [i64; 4]) -> [i64; 4] {
+    ne.map(|n| n.saturating_mul(if s.chance(3) { s.size(2, 3) } else { 1 }))
+}
+
 fn together() -> Vec<Row> {
     let concat = Row::new("concat", "CONCAT").all(0..4, |row, dim| {
         row.all([F32, F16], |row, dtype| {
             let mut other = SHAPE;
             other[dim] = 4;
-            let row = row
-                .case([of(dtype, SHAPE), of(dtype, other)], move |c, t| c.concat(t[0], t[1], dim))
-                .is(move |x| {
-                    let mut ne = x[0].ne;
-                    ne[dim] += x[1].ne[dim];
-                    Array::of(ne, |mut i| {
-                        if i[dim] < x[0].ne[dim] {
-                            return x[0].at(i);
-                        }
-                        i[dim] -= x[0].ne[dim];
-                        x[1].at(i)
-                    })
-                })
-                .near(1e-6);
+            let row = row.with(joined([of(dtype, SHAPE), of(dtype, other)], dim));
             if dtype == F32 { row.must() } else { row }
         })
     });
-    let to = [134, 5, 6, 2];
+    let concat = concat.drawn(|s| {
+        let (x, dim) = (s.any(&FLOATS), s.long(0, 3) as usize);
+        let mut other = x.shape();
+        if let Some(n) = other.get_mut(dim) {
+            *n = s.dim();
+        }
+        let other = sized(x.dtype, other);
+        joined([x, other], dim)
+    });
     let repeat_4d = Row::new("repeat_4d", "REPEAT")
-        .all([F32, F16], |row, dtype| {
-            row.case([of(dtype, SHAPE)], move |c, t| c.repeat_4d(t[0], to))
-                .is(move |x| Array::of(to.map(|n| n as usize), |i| x[0].wrapped(i)))
-                .laid(ROWS)
-        })
-        .case([f32([3, 5, 1, 2])], |c, t| c.repeat_4d(t[0], [9, 10, 4, 2]))
-        .must();
-    vec![
-        concat.learns(),
-        repeat_4d,
-        Row::new("repeat", "REPEAT")
-            .case([f32([3, 5, 1, 2]), f32([9, 10, 4, 2])], |c, t| c.repeat(t[0], t[1]))
-            .is(|x| Array::of(x[1].ne, |i| x[0].wrapped(i)))
-            .laid(ROWS)
-            .learns(),
-        Row::new("repeat_back", "REPEAT_BACK")
-            .case([f32([64, 6, 4, 2]), f32([32, 6, 1, 2])], |c, t| c.repeat_back(t[0], t[1]))
-            .is(|x| {
-                let mut sums = Array::of(x[1].ne, |_| 0.0);
-                Array::of(x[0].ne, |i| {
-                    let to = [0, 1, 2, 3].map(|d| i[d] % x[1].ne[d]);
-                    let at = sums.position(to);
-                    sums.data[at] += x[0].at(i);
-                    0.0
-                });
-                sums
-            })
-            .laid(ROWS)
-            .off(1e-4)
-            .no_meta()
-            .learns(),
-    ]
+        .all([F32, F16], |row, dtype| row.with(repeated_4d(of(dtype, SHAPE), [134, 5, 6, 2])))
+        .with(repeated_4d(f32([3, 5, 1, 2]), [9, 10, 4, 2]))
+        .must()
+        .drawn(|s| {
+            let x = s.any(&FLOATS);
+            let mut to = times(s, x.shape());
+            if s.chance(24) {
+                to[s.size(0, 3) as usize] = s.dim();
+            }
+            repeated_4d(x, to)
+        });
+    let repeat = Row::new("repeat", "REPEAT").with(repeated(f32([3, 5, 1, 2]), f32([9, 10, 4, 2]))).drawn(|s| {
+        let x = s.any(&FLOATS);
+        let dtype = if x.dtype.block_size() == 1 { x.dtype } else { F32 };
+        let like = sized(dtype, times(s, x.shape()));
+        repeated(x, like)
+    });
+    let repeat_back =
+        Row::new("repeat_back", "REPEAT_BACK").with(folded(f32([64, 6, 4, 2]), f32([32, 6, 1, 2]))).drawn(|s| {
+            let x = s.first(&[F32]);
+            let ne = x.shape().map(|n| part(s, n));
+            folded(x, sized(F32, ne))
+        });
+    vec![concat.learns(), repeat_4d, repeat.learns(), repeat_back.no_meta().learns()]
 }
 
 /// `b` written or added to a part of `a`, whose planes and rows are those of `[20, 6, 3]`.

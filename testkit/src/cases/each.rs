@@ -6,6 +6,7 @@ use ggml::prelude::*;
 use super::case::{input, of};
 use super::row::{Refused, Row};
 use crate::array::Array;
+use crate::encode::precision;
 use crate::layout::Layout;
 
 /// Calls a builder with operands and parameters.
@@ -114,7 +115,7 @@ impl Each {
             row.case(vec![operand; n], self.usually(self.make))
                 .is(move |operands| self.of_arrays(operands))
                 .laid(self.layouts)
-                .off(self.off())
+                .off(precision(dtype).max(self.off()))
                 .near(2e-3)
         });
         row.cases[0].must = self.must;

@@ -7,17 +7,22 @@ mod binary;
 pub mod case;
 mod conv;
 mod copy;
+pub mod draw;
 pub mod each;
+mod edges;
+mod flash;
 mod generate;
 mod glu;
 mod matmul;
 pub mod norm;
+mod operand;
 mod pool;
 mod recurrent;
-mod rope;
+mod resize;
+pub mod rope;
 pub mod row;
 mod rows;
-mod softmax;
+pub mod softmax;
 pub mod unary;
 mod view;
 
@@ -49,7 +54,7 @@ pub const FAMILIES: [Family; 15] = [
     ("gates", glu::rows),
     ("products", matmul::rows),
     ("norms", norm::rows),
-    ("images", pool::rows),
+    ("images", images),
     ("states", recurrent::rows),
     ("positions", rope::rows),
     ("rows", rows::rows),
@@ -65,6 +70,10 @@ pub fn rows() -> Vec<Row> {
         assert!(rows[..i].iter().all(|other| other.name != row.name), "{} is in the table twice", row.name);
     }
     rows
+}
+
+fn images() -> Vec<Row> {
+    pool::rows().into_iter().chain(resize::rows()).chain(edges::rows()).collect()
 }
 
 /// The row of a builder.

@@ -4,6 +4,7 @@ use ggml::Result;
 use ggml::prelude::*;
 
 use super::case::{Build, Case, Operand};
+use super::draw::{Drawn, Source};
 use super::each::Each;
 use crate::array::Array;
 use crate::layout::Layout;
@@ -34,6 +35,8 @@ pub struct Row {
     pub call: Option<Build>,
     /// What it is computed with.
     pub cases: Vec<Case>,
+    /// A case with a random shape and random parameters.
+    pub drawn: Option<Drawn>,
     /// The builder in place, and a call of it.
     pub in_place: Option<(&'static str, Build)>,
     /// The function, where it is one of single elements.
@@ -56,6 +59,7 @@ impl Row {
             op,
             call: None,
             cases: Vec::new(),
+            drawn: None,
             in_place: None,
             each: None,
             refused: Vec::new(),
@@ -65,14 +69,24 @@ impl Row {
         }
     }
 
-    /// Adds a case; the methods named like a part of it change the last one.
+    /// Adds a case; the methods named like one of [`Case`] change the last one.
     pub fn case(
-        mut self,
+        self,
         operands: impl IntoIterator<Item = Operand>,
         build: impl for<'c> Fn(&'c Context, &[Tensor<'c>]) -> Result<Tensor<'c>> + Send + Sync + 'static,
     ) -> Self {
-        self.cases.push(Case::new(operands.into_iter().collect(), Box::new(build)));
+        self.with(Case::new(operands, build))
+    }
+
+    /// Adds a case.
+    pub fn with(mut self, case: Case) -> Self {
+        self.cases.push(case);
         self
+    }
+
+    /// Its cases with random shapes and parameters.
+    pub fn drawn(self, drawn: impl Fn(&mut dyn Source) -> Case + Send + Sync + 'static) -> Self {
+        Self { drawn: Some(Box::new(drawn)), ..self }
     }
 
     /// Adds what `f` makes of each item.
@@ -80,42 +94,34 @@ impl Row {
         items.into_iter().fold(self, f)
     }
 
-    fn last(mut self, change: impl FnOnce(&mut Case)) -> Self {
-        change(self.cases.last_mut().unwrap());
-        self
+    fn last(mut self, change: impl FnOnce(Case) -> Case) -> Self {
+        let case = self.cases.pop().unwrap();
+        self.with(change(case))
     }
 
-    /// What the last case computes, in plain Rust, of operands in any layout.
     pub fn is(self, reference: impl Fn(&[Array]) -> Array + Send + Sync + 'static) -> Self {
-        self.last(|case| {
-            case.reference = Some(Box::new(reference));
-            case.layouts = &Layout::ALL;
-        })
+        self.last(|case| case.is(reference))
     }
 
-    /// The layouts that the last case's operands may have. If there is a reference, any other is refused.
     pub fn laid(self, layouts: &'static [Layout]) -> Self {
-        self.last(|case| case.layouts = layouts)
+        self.last(|case| case.laid(layouts))
     }
 
-    /// The type of the last case's result, if not that of the first operand.
     pub fn makes(self, dtype: DType) -> Self {
-        self.last(|case| case.dtype = Some(dtype))
+        self.last(|case| case.makes(dtype))
     }
 
-    /// How far the CPU's result may be from the reference, if further than its type's precision.
     pub fn off(self, tolerance: f64) -> Self {
-        self.last(|case| case.off = tolerance)
+        self.last(|case| case.off(tolerance))
     }
 
-    /// How far two devices' results of the last case may be apart.
     pub fn near(self, tolerance: f64) -> Self {
-        self.last(|case| case.near = tolerance)
+        self.last(|case| case.near(tolerance))
     }
 
     /// All of ggml's GPUs compute the last case.
     pub fn must(self) -> Self {
-        self.last(|case| case.must = true)
+        self.last(|case| Case { must: true, ..case })
     }
 
     /// A call for tests that care for nothing but the builder's name.

@@ -2,7 +2,7 @@
 
 use ggml::prelude::*;
 
-use super::case::{Operand, f32, input, ints, of};
+use super::case::{Case, Operand, below, f32, input, ints, of, sized};
 use super::row::{Refused, Row};
 use super::{BF16, F16, F32, I32, ROWS};
 use crate::array::Array;
@@ -16,20 +16,42 @@ fn table(dtype: DType) -> [Operand; 2] {
     [of(dtype, [256, 9, 2]).within(-9.0, 9.0), ints([6, 2], (0..12).map(|i| i * 5 % 9))]
 }
 
+fn picked(operands: [Operand; 2]) -> Case {
+    let to = if operands[0].dtype == I32 { I32 } else { F32 };
+    let reference = |x: &[Array]| {
+        let ([n0, ..], [n1, n2, n3, _]) = (x[0].ne, x[1].ne);
+        Array::of([n0, n1, n2, n3], |[i0, i1, i2, i3]| x[0].at([i0, x[1].at([i1, i2, i3, 0]) as usize, i2, i3]))
+    };
+    let case = Case::new(operands, |c, t| c.get_rows(t[0], t[1])).is(reference);
+    case.laid(ROWS).makes(to).near(2e-3).moves()
+}
+
+/// Rows added to others by index.
+fn added(operands: [Operand; 3]) -> Case {
+    let reference = |x: &[Array]| {
+        let mut all = Array::of(x[2].ne, |_| 0.0);
+        for (i, &row) in x[1].data.iter().enumerate() {
+            for i0 in 0..all.ne[0] {
+                let at = all.position([i0, row as usize, 0, 0]);
+                all.data[at] += x[0].at([i0, i, 0, 0]);
+            }
+        }
+        all
+    };
+    let case = Case::new(operands, |c, t| c.get_rows_back(t[0], t[1], t[2])).is(reference);
+    case.laid(super::PLAIN).makes(F32).sums()
+}
+
 fn get_rows() -> Row {
-    let to = |dtype| if dtype == I32 { I32 } else { F32 };
     let row = Row::new("get_rows", "GET_ROWS").all(KNOWN, |row, dtype| {
-        let row = row
-            .case(table(dtype), |c, t| c.get_rows(t[0], t[1]))
-            .is(|x| {
-                let [n0, ..] = x[0].ne;
-                let [n1, n2, n3, _] = x[1].ne;
-                Array::of([n0, n1, n2, n3], |[i0, i1, i2, i3]| x[0].at([i0, x[1].at([i1, i2, i3, 0]) as usize, i2, i3]))
-            })
-            .laid(ROWS)
-            .makes(to(dtype))
-            .near(2e-3);
+        let row = row.with(picked(table(dtype)));
         if matches!(dtype, DType::F32 | DType::F16 | DType::Q4_0 | DType::Q8_0) { row.must() } else { row }
+    });
+    let row = row.drawn(|s| {
+        let x = s.any(&KNOWN);
+        let [_, n, n2, n3] = x.shape();
+        let rows = below(I32, [s.dim(), n2, n3, 1], n);
+        picked([x, rows])
     });
     row.all(OTHERS, |row, dtype| {
         let row = row.case(table(dtype), |c, t| c.get_rows(t[0], t[1])).near(2e-3);
@@ -53,17 +75,13 @@ pub(super) fn rows() -> Vec<Row> {
     vec![
         get_rows(),
         Row::new("get_rows_back", "GET_ROWS_BACK")
-            .case([f32([67, 4]), ints([4], [3, 0, 3, 1]), f32([67, 9])], |c, t| c.get_rows_back(t[0], t[1], t[2]))
-            .is(|x| {
-                let mut all = Array::of(x[2].ne, |_| 0.0);
-                for (i, &row) in x[1].data.iter().enumerate() {
-                    for i0 in 0..67 {
-                        all.data[67 * row as usize + i0] += x[0].at([i0, i, 0, 0]);
-                    }
-                }
-                all
+            .with(added([f32([67, 4]), ints([4], [3, 0, 3, 1]), f32([67, 9])]))
+            .drawn(|s| {
+                let (n, picked, all) = (s.dim(), s.dim(), s.dim());
+                let indices = if s.bool() { picked } else { s.long(1, picked.clamp(1, 8)) };
+                let x = sized(s.one(&[F32, F32, F16]), [n, picked, 1, 1]);
+                added([x, below(I32, [indices, 1, 1, 1], all), sized(F32, [n, all, 1, 1])])
             })
-            .laid(super::PLAIN)
             .no_meta(),
         set_rows.call(|c, t| c.set_rows(t[0], t[1], t[2])).no_meta(),
     ]

@@ -2,7 +2,7 @@
 
 use ggml::ops::UnaryOp;
 
-use super::case::{input, of};
+use super::case::{Case, Operand, input, of};
 use super::each::{Each, Make, Param, Second};
 use super::row::{Refused, Row};
 use super::{F16, F32, FLAT, PLAIN};
@@ -188,8 +188,13 @@ fn others() -> Vec<Row> {
         })
         .refuses(Refused::DType, |c| c.silu_back(input(c, F32, [4, 2]), input(c, F16, [4, 2])));
     let all = UnaryOp::ALL.iter().flat_map(|&op| [F32, F16].map(|dtype| (op, dtype)));
+    let chosen = |x: Operand, op| {
+        let case = Case::new([x], move |c, t| c.unary(t[0], op)).with(op).near(2e-3);
+        case.in_place(move |c, t| c.unary_inplace(t[0], op))
+    };
     let unary = Row::new("unary", "UNARY")
-        .all(all, |row, (op, dtype)| row.case([of(dtype, [67, 5, 3, 2])], move |c, t| c.unary(t[0], op)).near(2e-3))
+        .all(all, |row, (op, dtype)| row.with(chosen(of(dtype, [67, 5, 3, 2]), op)))
+        .drawn(move |s| chosen(s.real(), s.one(UnaryOp::ALL)))
         .in_place("unary_inplace", |c, t| c.unary_inplace(t[0], UnaryOp::Abs))
         .learns();
     vec![silu_back, unary, xielu().row("xielu", "UNARY")]

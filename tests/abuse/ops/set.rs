@@ -1,4 +1,4 @@
-//! Writing one tensor into a part of another, or adding it there.
+//! Writing one tensor into a part of another, or adding it there, or rows by index.
 
 use ggml::ops::SetOptions;
 use ggml::prelude::*;
@@ -102,3 +102,16 @@ pub(super) const ROWS: &[Op] = rows! {
     set_1d set_2d false;
     set_1d_inplace set_2d_inplace true;
 };
+
+pub(super) const BY_INDEX: &[Op] = &[op("set_rows", |p| {
+    let a = p.writable();
+    let [n, all, n2, n3] = a.ne();
+    let b1 = p.long(1, all.clamp(1, 8));
+    let dtype = p.one(&[DType::F32, DType::F32, DType::F16]);
+    let b = p.operand(dtype, [n, b1, n2, n3])?;
+    let (r1, r2) = (if p.rng.bool() { n2 } else { 1 }, if p.rng.bool() { n3 } else { 1 });
+    let kind = p.one(&[DType::I32, DType::I64]);
+    let rows = p.distinct(kind, [b1, r1, r2, 1], all)?;
+    let t = build!(p, set_rows(a.t, b.t, rows.t));
+    Ok(p.wrote(t, &a, None))
+})];

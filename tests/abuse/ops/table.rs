@@ -1,4 +1,4 @@
-//! Operations that are drawn as their rows say (`testkit/src/cases`), if no family here draws them better.
+//! Operations that are drawn as their rows say (`testkit/src/cases`), if no family here has them.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 use ggml::Result;
 use ggml::prelude::*;
 use testkit::array::Array;
-use testkit::cases::case::{Case, Operand};
+use testkit::cases::case::{self, Case, Operand, sized};
+use testkit::cases::draw::{Drawn, Source};
 use testkit::cases::each::{Each, Make, Second};
 use testkit::cases::{Row, rows};
 
@@ -27,13 +28,16 @@ pub(super) fn others() -> Vec<Op> {
     let own: BTreeSet<_> = FAMILIES.iter().flat_map(|family| family.iter()).map(|op| op.name).collect();
     let mut all = Vec::new();
     for row in table() {
-        if let Some(each) = &row.each {
+        if let Some(drawn) = &row.drawn {
+            all.push(Op { name: row.name, run: Run::Drawn(drawn, false) });
+            if let Some((name, _)) = row.in_place {
+                all.push(Op { name, run: Run::Drawn(drawn, true) });
+            }
+        } else if let Some(each) = &row.each {
             all.push(Op { name: row.name, run: Run::Each(each) });
             if let Some((name, make)) = each.in_place {
                 all.push(Op { name, run: Run::InPlace(each, make) });
             }
-        } else if !row.cases.is_empty() {
-            all.push(Op { name: row.name, run: Run::Row(row) });
         }
     }
     all.retain(|op| !own.contains(op.name));
@@ -81,39 +85,112 @@ pub(super) fn in_place<'c>(p: &mut Draw<'_, 'c>, name: &str, each: &Each, make: 
     Ok(p.wrote(t, &a, mapped(&a, each.error, |x| (each.f)(&[x], &wide))))
 }
 
-/// One of a row's cases: with its shapes, or, if all operands are alike, with that of something that is there.
-pub(super) fn row<'c>(p: &mut Draw<'_, 'c>, row: &Row) -> Result<Made<'c>> {
-    let case = &row.cases[p.rng.usize(..row.cases.len())];
-    let alike = |o: &Operand| (o.ne, o.dtype) == (case.operands[0].ne, case.operands[0].dtype);
-    let like =
-        if case.operands.iter().all(alike) && p.rng.bool() { Some(p.of(&[case.operands[0].dtype])) } else { None };
-    let mut operands = Vec::new();
-    for (i, o) in case.operands.iter().enumerate() {
-        operands.push(match (&like, o.below()) {
-            (Some(a), _) if i == 0 => a.clone(),
-            (Some(a), _) => p.operand(a.dtype(), a.ne())?,
-            (None, Some(n)) => p.indices(o.dtype, o.ne.map(|n| n as i64), n)?,
-            (None, None) => p.operand(o.dtype, o.ne.map(|n| n as i64))?,
-        });
-    }
-    let tensors: Vec<_> = operands.iter().map(|k| k.t).collect();
-    p.trace(row.name, &tensors);
-    let t = (case.build)(p.ctx, &tensors)?;
-    let model = if t.elements() > LARGEST { None } else { values(case, &operands) };
-    Ok(p.made(t, model.and_then(|(v, e)| Model::new(&v, t.dtype(), e))))
+/// What a random program draws cases with.
+struct Drawing<'p, 'd, 'c> {
+    p: &'p mut Draw<'d, 'c>,
+    in_place: bool,
+    /// The operands that it has already.
+    there: Vec<Known<'c>>,
 }
 
-/// What the case's reference says, if it is about these operands, and they are known exactly.
+impl<'c> Drawing<'_, '_, 'c> {
+    fn take(&mut self, known: Known<'c>) -> Operand {
+        let mut operand = sized(known.dtype(), known.ne());
+        operand.there = Some(self.there.len());
+        self.there.push(known);
+        operand
+    }
+}
+
+impl Source for Drawing<'_, '_, '_> {
+    fn rng(&mut self) -> &mut fastrand::Rng {
+        self.p.rng
+    }
+
+    fn dim(&mut self) -> i64 {
+        self.p.dim()
+    }
+
+    fn long(&mut self, from: i64, to: i64) -> i64 {
+        self.p.long(from, to)
+    }
+
+    fn int(&mut self, from: i32, to: i32) -> i32 {
+        self.p.int(from, to)
+    }
+
+    fn float(&mut self, from: f32, to: f32) -> f32 {
+        self.p.float(from, to)
+    }
+
+    fn dtype(&mut self, of: &[DType]) -> DType {
+        self.p.dtype(of)
+    }
+
+    fn pick(&mut self, types: &[DType], holds: &dyn Fn([i64; 4]) -> bool) -> Operand {
+        let known = if self.in_place {
+            self.p.writable()
+        } else {
+            let dtype = self.p.one(types);
+            self.p.pick(|k| k.dtype() == dtype && holds(k.ne()))
+        };
+        self.take(known)
+    }
+
+    fn any(&mut self, _: &[DType]) -> Operand {
+        let known = self.p.any();
+        self.take(known)
+    }
+
+    fn target(&mut self, dtype: DType, ne: [i64; 4]) -> Operand {
+        let made = if self.in_place { self.p.node(dtype, ne).ok() } else { None };
+        made.map_or_else(|| sized(dtype, ne).still(), |known| self.take(known))
+    }
+
+    fn plain(&mut self) -> Operand {
+        if self.in_place {
+            return self.pick(&[], &|_| true);
+        }
+        let known = self.p.plain().unwrap_or_else(|_| self.p.f32());
+        self.take(known)
+    }
+}
+
+/// A case as its row draws it.
+pub(super) fn drawn<'c>(p: &mut Draw<'_, 'c>, name: &str, drawn: &Drawn, in_place: bool) -> Result<Made<'c>> {
+    let mut source = Drawing { p, in_place, there: Vec::new() };
+    let case = drawn(&mut source);
+    let there = source.there;
+    let mut operands = Vec::new();
+    for o in &case.operands {
+        operands.push(match (o.there, o.below()) {
+            (Some(i), _) => there[i].clone(),
+            (None, Some(n)) => p.indices(o.dtype, o.shape(), n)?,
+            (None, None) if o.is_still() => p.fresh(o.dtype, o.shape())?,
+            (None, None) => p.operand(o.dtype, o.shape())?,
+        });
+    }
+    let build = if in_place { case.in_place.as_ref().unwrap() } else { &case.build };
+    let tensors: Vec<_> = operands.iter().map(|k| k.t).collect();
+    p.trace(name, &(&tensors, case.name()));
+    let t = build(p.ctx, &tensors)?;
+    if t.elements() > LARGEST {
+        return Ok(p.only(t));
+    }
+    let values = values(&case, &operands);
+    if in_place {
+        return Ok(p.wrote(t, &operands[0], values));
+    }
+    Ok(p.made(t, values.and_then(|(v, e)| Model::new(&v, t.dtype(), e))))
+}
+
+/// What the case's reference says, if it is about these operands, and they are known well enough.
 fn values(case: &Case, operands: &[Known<'_>]) -> Option<(Array, f64)> {
-    let reference = case.reference.as_ref()?;
+    case.reference.as_ref()?;
     let known = |(o, k): (&Operand, &Known<'_>)| {
-        let m = k.model.as_ref().filter(|m| m.error == 0.0 && m.ne == o.ne && m.dtype == o.dtype)?;
-        let array = m.array();
-        let fits = |&x: &f64| o.below().is_none_or(|n| (0.0..n as f64).contains(&x));
-        array.data.iter().all(fits).then_some(array)
+        let m = k.model.as_ref().filter(|m| m.ne == o.ne && m.dtype == o.dtype)?;
+        Some(case::Known { values: m.array(), error: m.error })
     };
-    let arrays: Vec<_> = case.operands.iter().zip(operands).map(known).collect::<Option<_>>()?;
-    let want = reference(&arrays);
-    let most = want.data.iter().fold(1.0_f64, |m, x| m.max(x.abs()));
-    Some((want, case.tolerance(case.made()) * most))
+    let known: Vec<_> = case.operands.iter().zip(operands).map(known).collect::<Option<_>>()?;
+    case.expected(&known)
 }

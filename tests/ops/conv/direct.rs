@@ -3,74 +3,8 @@
 use ggml::ops::{Conv2dOptions, Conv3dOptions};
 use ggml::prelude::*;
 
-use super::{KERNELS, Moves, Volume, bad_moves, convolved, each, some_moves};
+use super::bad_moves;
 use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
-
-#[test]
-fn conv_2d_direct_and_conv_3d_direct_equal_plain_rust() {
-    for (dtype, tolerance) in KERNELS.into_iter().take(2) {
-        for layout in Layout::ALL {
-            let (kernel, image) = ([3, 2, 3, 4], [7, 6, 3, 2]);
-            let ctx = Context::new();
-            let lab = Lab::with_threads(&ctx, if layout == Layout::Plain { 3 } else { 1 });
-            let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
-            let (x, rx) = lab.operand(&Array::sample(image, 2, -1.0, 1.0), DType::F32, layout);
-            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_2d_direct(k, x, how)) {
-                let (data, [w, h, _]) =
-                    convolved(&Volume::new(&rk, 2, 3), &Volume::new(&rx, 2, 3), &Moves::of(how), false);
-                assert_close(
-                    &got,
-                    &Array { ne: [w, h, 4, 2], data },
-                    tolerance,
-                    &format!("{dtype} {layout:?} {how:?}"),
-                );
-            }
-            let (kernel, image) = ([3, 2, 2, 6], [6, 5, 4, 4]);
-            let (k, rk) = lab.operand(&Array::sample(kernel, 1, -1.0, 1.0), dtype, Layout::Plain);
-            let (x, rx) = lab.operand(&Array::sample(image, 2, -1.0, 1.0), DType::F32, layout);
-            for (how, got) in each(&lab, some_moves(), |how| ctx.conv_3d_direct(k, x, 2, how)) {
-                let (data, [w, h, d]) =
-                    convolved(&Volume::new(&rk, 3, 2), &Volume::new(&rx, 3, 2), &Moves::of(how), false);
-                assert_close(
-                    &got,
-                    &Array { ne: [w, h, d, 6], data },
-                    tolerance,
-                    &format!("{dtype} {layout:?} {how:?}"),
-                );
-            }
-        }
-    }
-}
-
-/// Channels outermost, as in a new tensor, or innermost.
-#[test]
-fn conv_2d_dw_direct_equals_plain_rust() {
-    for (dtype, tolerance) in KERNELS.into_iter().take(2) {
-        // More channels than a vector of floats holds, and a remainder.
-        for channels in [2, 9, 37] {
-            let ctx = Context::new();
-            let lab = Lab::with_threads(&ctx, 3);
-            let (k, rk) = lab.operand(&Array::sample([channels, 1, 3, 2], 1, -1.0, 1.0), dtype, Layout::Plain);
-            let (x, rx) = lab.plain(&Array::sample([channels, 6, 5, 2], 2, -1.0, 1.0));
-            let (k, rk) = (ctx.permute(k, [3, 2, 0, 1]).unwrap(), rk.permuted([3, 2, 0, 1]));
-            let (x, rx) = (ctx.permute(x, [2, 0, 1, 3]).unwrap(), rx.permuted([2, 0, 1, 3]));
-            let (plain_k, _) = lab.operand(&rk, dtype, Layout::Plain);
-            let (plain_x, _) = lab.plain(&rx);
-            for how in some_moves::<2>() {
-                let inner = ctx.conv_2d_dw_direct(k, x, how).unwrap();
-                assert_eq!(inner.nb()[2], 4, "channels are innermost in the result, too");
-                let outer = ctx.conv_2d_dw_direct(plain_k, plain_x, how).unwrap();
-                let got = lab.run_all(&[ctx.cont(inner).unwrap(), outer]).unwrap();
-                let (data, [w, h, _]) =
-                    convolved(&Volume::new(&rk, 2, 1), &Volume::new(&rx, 2, channels), &Moves::of(how), true);
-                let want = Array { ne: [w, h, channels, 2], data };
-                for (got, what) in got.iter().zip(["innermost", "outermost"]) {
-                    assert_close(got, &want, tolerance, &format!("{dtype} {channels} {what} {how:?}"));
-                }
-            }
-        }
-    }
-}
 
 /// The work buffer has room for fewer positions than there are: for 8 of `f32`, for 24 of `f16`.
 #[test]
@@ -193,7 +127,8 @@ fn h10_conv_2d_dw_direct_checks_strides() {
     let (outer_k, outer) = (of([3, 3, 1, 4]), of([8, 6, 4, 2]));
     let inner_k = ctx.permute(of([4, 1, 3, 3]), [3, 2, 0, 1]).unwrap();
     let inner = ctx.permute(of([4, 8, 6, 2]), [2, 0, 1, 3]).unwrap();
-    assert!(call(outer_k, outer).is_ok() && call(inner_k, inner).is_ok());
+    assert!(call(outer_k, outer).is_ok());
+    assert_eq!(call(inner_k, inner).unwrap().nb()[2], 4, "channels are innermost in the result, too");
     refused!(Shape, call(outer_k, inner), "two orders");
     refused!(Shape, call(inner_k, outer), "two orders");
     for axes in [[1, 0, 2, 3], [0, 1, 3, 2], [2, 1, 0, 3]] {

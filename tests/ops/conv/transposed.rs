@@ -2,50 +2,7 @@
 
 use ggml::prelude::*;
 
-use super::KERNELS;
-use crate::support::{Array, Lab, Layout, assert_close, ne, refused};
-
-#[test]
-fn conv_transpose_equals_plain_rust() {
-    for (dtype, tolerance) in KERNELS.into_iter().take(2) {
-        for stride in [1, 2, 5] {
-            for (size, outputs, inputs, batch) in [([3, 2], 4, 3, 2), ([1, 1], 1, 1, 1), ([2, 4], 5, 19, 1)] {
-                let ctx = Context::new();
-                let lab = Lab::with_threads(&ctx, 3);
-                let shape = [size[0], size[1], outputs, inputs];
-                let (k, rk) = lab.operand(&Array::sample(shape, 1, -1.0, 1.0), dtype, Layout::Plain);
-                let (x, rx) = lab.plain(&Array::sample([5, 4, inputs, batch], 2, -1.0, 1.0));
-                let got = lab.run(ctx.conv_transpose_2d_p0(k, x, stride as i32).unwrap()).unwrap();
-                let mut want = Array::of([4 * stride + size[0], 3 * stride + size[1], outputs, batch], |_| 0.0);
-                Array::of(rx.ne, |[i, j, input, n]| {
-                    Array::of([size[0], size[1], outputs, 1], |[a, b, output, _]| {
-                        let at = want.position([i * stride + a, j * stride + b, output, n]);
-                        want.data[at] += rx.at([i, j, input, n]) * rk.at([a, b, output, input]);
-                        0.0
-                    });
-                    0.0
-                });
-                let context = format!("{dtype} {stride} {shape:?} {batch}");
-                assert_close(&got, &want, tolerance, &context);
-
-                let shape = ne([size[0], outputs, inputs]);
-                let (k, rk) = lab.operand(&Array::sample(shape, 3, -1.0, 1.0), dtype, Layout::Plain);
-                let (x, rx) = lab.plain(&Array::sample(ne([6, inputs]), 4, -1.0, 1.0));
-                let got = lab.run(ctx.conv_transpose_1d(k, x, stride as i32).unwrap()).unwrap();
-                let mut want = Array::of(ne([5 * stride + size[0], outputs]), |_| 0.0);
-                Array::of(rx.ne, |[i, input, ..]| {
-                    Array::of(ne([size[0], outputs]), |[a, output, ..]| {
-                        let at = want.position([i * stride + a, output, 0, 0]);
-                        want.data[at] += rx.at([i, input, 0, 0]) * rk.at([a, output, input, 0]);
-                        0.0
-                    });
-                    0.0
-                });
-                assert_close(&got, &want, tolerance, &context);
-            }
-        }
-    }
-}
+use crate::support::{Lab, refused};
 
 #[test]
 fn conv_transpose_refuses_unsuitable_operands() {
