@@ -51,7 +51,7 @@ static ALLOCATOR: Counted = Counted;
 /// The hyperparameters of the model.
 const CONFIG: Config = Config { vocabulary: 1536, layers: 3, heads: 4, width: 128, inner: 384, window: 128 };
 /// The training for `--check`, which takes less than a minute.
-const CHECK: Check = Check { config: CONFIG, training: Training { steps: 60, seed: 1 }, bits: 3.0 };
+const CHECK: Check = Check { config: CONFIG, training: Training { steps: 60, seed: 1 }, bits: 2.5 };
 
 fn main() -> ExitCode {
     demos::print(|out| run(&Cli::parse(), out))
