@@ -1,9 +1,9 @@
-//! The KV cache and the decoding loop: one pass over the new bytes.
+//! The KV cache and the decoding loop: one pass over the new tokens.
 //!
 //! A step's graph always has the same shape: the row indices of the new keys are an input, and so is the mask over the
 //! cache. So the scheduler plans once, and a step allocates nothing.
 //!
-//! The cache is a ring buffer: beyond its end, a byte replaces the one that just left the window. That works because
+//! The cache is a ring buffer: beyond its end, a token replaces the one that just left the window. That works because
 //! `RoPE` rotates keys by position, and only differences of positions matter.
 
 use anyhow::{Result, ensure};
@@ -11,7 +11,7 @@ use ggml::{Context, DType, Device, Sched, State, Tensor, WeightsBuilder};
 use half::f16;
 
 use crate::kv::Cache;
-use crate::model::{BYTES, Config, Inputs, Model};
+use crate::model::{Config, Inputs, Model};
 
 /// Allocates the KV cache of a model, with rows of this type.
 pub(crate) fn memory(config: Config, dtype: DType) -> Result<State> {
@@ -24,7 +24,7 @@ pub(crate) fn memory(config: Config, dtype: DType) -> Result<State> {
     Ok(builder.place_state(Device::cpu()?.buffer_type())?)
 }
 
-/// Whether a byte attends to another one; both are given by position.
+/// Whether a token attends to another one; both are given by position.
 pub(crate) fn looks(window: usize, from: usize, at: usize) -> bool {
     at <= from && from - at < window
 }
@@ -34,13 +34,13 @@ pub(crate) fn mask(looks: bool) -> f16 {
     if looks { f16::ZERO } else { f16::NEG_INFINITY }
 }
 
-/// Reads bytes, and predicts the next byte after each.
+/// Reads tokens, and predicts the next token after each.
 pub(crate) struct Decoder<'m> {
     model: &'m Model<'m>,
     cache: Vec<[Tensor<'m>; 2]>,
     ctx: Context,
     sched: Sched,
-    /// The number of bytes read so far.
+    /// The number of tokens read so far.
     position: usize,
     /// Input and output buffers of a step, reused by the next one.
     positions: Vec<i32>,
@@ -71,16 +71,17 @@ impl<'m> Decoder<'m> {
         self.sched.plans()
     }
 
-    /// Reads more bytes, and returns the logits after each of them, [`BYTES`] per byte.
+    /// Reads more tokens, and returns the logits after each of them.
     ///
     /// # Errors
-    /// If there is no byte, or if several bytes wrap around the end of the ring: the first of them would attend to
+    /// If there is no token, or if several tokens wrap around the end of the ring: the first of them would attend to
     /// entries that the last of them has overwritten.
     pub(crate) fn read(&mut self, tokens: &[i32]) -> Result<&[f32]> {
-        let (n, window, first) = (tokens.len(), self.model.config().window, self.position);
-        ensure!(n == 1 || (n > 1 && first + n <= window), "can't read {n} bytes at once behind {first} of {window}");
+        let Config { vocabulary, window, .. } = self.model.config();
+        let (n, first) = (tokens.len(), self.position);
+        ensure!(n == 1 || (n > 1 && first + n <= window), "can't read {n} tokens at once behind {first} of {window}");
         self.fill(first, n, window)?;
-        self.logits.resize(n * BYTES, 0.0);
+        self.logits.resize(n * vocabulary, 0.0);
 
         self.ctx.reset();
         let inputs = Inputs::new(&self.ctx, n, 1, window)?;
@@ -95,7 +96,7 @@ impl<'m> Decoder<'m> {
         Ok(&self.logits)
     }
 
-    /// Fills in the positions, row indices and mask of `n` bytes from `first` on.
+    /// Fills in the positions, row indices and mask of `n` tokens from `first` on.
     fn fill(&mut self, first: usize, n: usize, window: usize) -> Result<()> {
         self.positions.clear();
         self.rows.clear();
@@ -104,9 +105,9 @@ impl<'m> Decoder<'m> {
         for at in first..end {
             self.positions.push(i32::try_from(at)?);
             self.rows.push(i64::try_from(at % window)?);
-            // The last byte whose key is in this row, if any.
-            let byte_of = |row: usize| (end - 1).checked_sub((end - 1 + window - row) % window);
-            let seen = |row| byte_of(row).is_some_and(|key| looks(window, at, key));
+            // The last token whose key is in this row, if any.
+            let token_of = |row: usize| (end - 1).checked_sub((end - 1 + window - row) % window);
+            let seen = |row| token_of(row).is_some_and(|key| looks(window, at, key));
             self.mask.extend((0..window).map(|row| mask(seen(row))));
         }
         Ok(())

@@ -10,11 +10,11 @@ use ggml::gguf::Reader;
 use testkit::counted;
 
 use crate::cache::{self, Decoder};
-use crate::model::{BYTES, Config, Model};
+use crate::model::{Config, Model};
 use crate::sample::Sampler;
 use crate::shared::{bar, sched};
 use crate::text::Text;
-use crate::train::{Training, bits, full_pass, loss};
+use crate::train::{Training, full_pass, loss};
 use crate::{file, train};
 
 /// Tolerance for f32 sums in another order.
@@ -78,35 +78,35 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
     let start = Instant::now();
     let trained = train::train(config, text, training, &mut sched, |loss| {
         bar.inc(1);
-        bar.set_message(format!("{:.3} bits", bits(loss.into())));
+        bar.set_message(format!("{:.3} bits a byte", text.bits(loss.into())));
     })?;
     bar.finish_and_clear();
     let seconds = start.elapsed().as_secs_f64();
-    writeln!(out, "{} bytes to train on, {} held out", text.train.len(), text.held_out.len())?;
-    let file = Reader::from_bytes(file::write(config, training, &trained)?.to_bytes()?)?;
-    let (config, weights) = file::read(&file, None)?;
+    writeln!(out, "{text}")?;
+    let file = Reader::from_bytes(file::write(config, training, &text.vocabulary, &trained)?.to_bytes()?)?;
+    let (config, _, weights) = file::read(&file, None)?;
     let model = Model::new(config, |name| weights.tensor(name))?;
     let loss_f32 = loss(&model, &mut sched, &text.held_out)?;
-    writeln!(out, "trained in {seconds:.1} s: {:.3} bits for each byte that was held out", bits(loss_f32))?;
-    found.below("bits per byte", bits(loss_f32), check.bits);
+    writeln!(out, "trained in {seconds:.1} s: {:.3} bits for each byte that was held out", text.bits(loss_f32))?;
+    found.below("bits per byte", text.bits(loss_f32), check.bits);
 
     let window = config.window;
-    let bytes = text.held_out.get(..window + window / 2).context("the text that is held out is too short")?;
+    let tokens = text.held_out.get(..window + window / 2).context("the text that is held out is too short")?;
     // Longer than the window, so that steps wrap around the ring buffer.
-    let full = full_pass(&model, &mut sched, bytes)?;
-    let steps = |dtype, bytes, chunk| read(&model, dtype, bytes, chunk);
-    let single = steps(DType::F32, bytes, 1)?;
+    let full = full_pass(&model, &mut sched, tokens)?;
+    let steps = |dtype, tokens, chunk| read(&model, dtype, tokens, chunk);
+    let single = steps(DType::F32, tokens, 1)?;
     let diff_window = found.same("steps with a cache of f32", &single, &full);
-    let diff_f16 = diff(&steps(DType::F16, bytes, 1)?, &full);
+    let diff_f16 = diff(&steps(DType::F16, tokens, 1)?, &full);
     found.below("steps with a cache of f16", diff_f16.into(), SAME_F16.into());
     writeln!(
         out,
-        "steps of one byte, and a pass over {} bytes: f32 {diff_window:.1e}, f16 {diff_f16:.1e}",
-        bytes.len()
+        "steps of one token, and a pass over {} tokens: f32 {diff_window:.1e}, f16 {diff_f16:.1e}",
+        tokens.len()
     )?;
-    let (prompt, _) = bytes.split_at(window);
+    let (prompt, _) = tokens.split_at(window);
     let at_once = steps(DType::F32, prompt, window)?;
-    found.same("a prompt in one go", &at_once, full.get(..window * BYTES).unwrap_or_default());
+    found.same("a prompt in one go", &at_once, full.get(..window * config.vocabulary).unwrap_or_default());
     for chunk in [2, 7, window / 2] {
         let diff = found.same("a prompt in pieces", &steps(DType::F32, prompt, chunk)?, &at_once);
         writeln!(out, "a prompt in pieces of {chunk}, and in one go: {diff:.1e}")?;
@@ -116,20 +116,21 @@ pub(crate) fn run(check: &Check, text: &Text, out: &mut impl Write) -> Result<()
     let cached = write_on(&model, prompt, window / 2)?;
     let mut again = prompt.to_vec();
     for _ in 0..window / 2 {
-        again.push(Sampler::greedy().pick(&full_pass(&model, &mut sched, &again)?));
+        again.push(Sampler::greedy().pick(config.last(&full_pass(&model, &mut sched, &again)?)));
     }
     if cached != again {
         found.faults.push("the likeliest text of cached steps is not that of full passes".to_owned());
     }
-    writeln!(out, "the likeliest text: {:?}", String::from_utf8_lossy(&cached))?;
+    let bytes: Vec<_> = cached.iter().flat_map(|&token| text.vocabulary.bytes(token)).collect();
+    writeln!(out, "the likeliest text: {:?}", String::from_utf8_lossy(&bytes))?;
 
     let speed_f32 = speed(&model, prompt)?;
     writeln!(out, "f32: {speed_f32}")?;
     found.steady(&speed_f32);
     for (dtype, worse) in QUANTISED {
-        let (_, weights) = file::read(&file, Some(dtype))?;
+        let (_, _, weights) = file::read(&file, Some(dtype))?;
         let model = Model::new(config, |name| weights.tensor(name))?;
-        let by = bits(loss(&model, &mut sched, &text.held_out)? - loss_f32);
+        let by = text.bits(loss(&model, &mut sched, &text.held_out)? - loss_f32);
         found.below(dtype.name(), by.abs(), worse);
         let speed = speed(&model, prompt)?;
         writeln!(out, "{dtype}: {by:+.4} bits, {speed}")?;
@@ -155,28 +156,27 @@ fn diff(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// The logits after each byte, with this many bytes per step.
-pub(crate) fn read(model: &Model<'_>, dtype: DType, bytes: &[u8], chunk: usize) -> Result<Vec<f32>> {
+/// The logits after each token, with this many tokens per step.
+pub(crate) fn read(model: &Model<'_>, dtype: DType, tokens: &[i32], chunk: usize) -> Result<Vec<f32>> {
     let memory = cache::memory(model.config(), dtype)?;
     let mut decoder = Decoder::new(model, &memory, sched(NonZeroUsize::MIN)?)?;
     let mut logits = Vec::new();
-    for chunk in bytes.chunks(chunk) {
-        let tokens: Vec<_> = chunk.iter().copied().map(i32::from).collect();
-        logits.extend(decoder.read(&tokens)?);
+    for chunk in tokens.chunks(chunk) {
+        logits.extend(decoder.read(chunk)?);
     }
     Ok(logits)
 }
 
 /// The prompt and its greedy continuation.
-fn write_on(model: &Model<'_>, prompt: &[u8], n: usize) -> Result<Vec<u8>> {
+fn write_on(model: &Model<'_>, prompt: &[i32], n: usize) -> Result<Vec<i32>> {
     let memory = cache::memory(model.config(), DType::F32)?;
     let mut decoder = Decoder::new(model, &memory, sched(NonZeroUsize::MIN)?)?;
     let mut text = prompt.to_vec();
-    let mut new: Vec<_> = prompt.iter().copied().map(i32::from).collect();
+    let mut new = prompt.to_vec();
     for _ in 0..n {
-        let next = Sampler::greedy().pick(decoder.read(&new)?);
+        let next = Sampler::greedy().pick(model.config().last(decoder.read(&new)?));
         text.push(next);
-        new = vec![next.into()];
+        new = vec![next];
     }
     Ok(text)
 }
@@ -193,21 +193,20 @@ struct Speed {
 impl std::fmt::Display for Speed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { tokens_per_s, allocations, plans } = self;
-        write!(f, "{tokens_per_s:.0} bytes a second; {allocations} allocations and {plans} plan in {STEPS} steps")
+        write!(f, "{tokens_per_s:.0} tokens a second; {allocations} allocations and {plans} plan in {STEPS} steps")
     }
 }
 
-/// Times decoding steps: each builds, allocates and computes a graph for one byte, and picks the next byte.
-fn speed(model: &Model<'_>, prompt: &[u8]) -> Result<Speed> {
+/// Times decoding steps: each builds, allocates and computes a graph for one token, and picks the next one.
+fn speed(model: &Model<'_>, prompt: &[i32]) -> Result<Speed> {
     let memory = cache::memory(model.config(), DType::F16)?;
     let mut decoder = Decoder::new(model, &memory, sched(NonZeroUsize::MIN)?)?;
-    let tokens: Vec<_> = prompt.iter().copied().map(i32::from).collect();
     let mut sampler = Sampler::new(0.7, 40, 1);
-    let mut next = sampler.pick(decoder.read(&tokens)?);
+    let mut next = sampler.pick(model.config().last(decoder.read(prompt)?));
     let planned = decoder.plans();
     let mut write = |n| {
         for _ in 0..n {
-            next = sampler.pick(decoder.read(&[next.into()])?);
+            next = sampler.pick(decoder.read(&[next])?);
         }
         Ok::<_, anyhow::Error>(())
     };

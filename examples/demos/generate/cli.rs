@@ -8,13 +8,14 @@ use demos::threads;
 use ggml::DType;
 
 const MORE: &str = "\
-The model is small: in a minute it learns the look of documentation and many of its words. The same seed gives the same
-model on the same machine, with any number of threads. The example `quantize` makes model files smaller.
+The model has some million parameters, and learns for minutes: it has the tone of this repository's pages, and not their
+knowledge. It answers single questions. The same seed gives the same model on the same machine, with any number of threads.
+The example `quantize` makes model files smaller.
 
 Examples:
-  generate train --output model.gguf --steps 1000
-  generate sample --model model.gguf --tokens 300 'The scheduler'
-  generate sample --model model.gguf --dtype q8_0 --temperature 0 'A tensor is'
+  generate train --output model.gguf
+  generate sample --model model.gguf 'Question: What is a tensor?'
+  generate sample --model model.gguf --dtype q8_0 --temperature 0 'Question: What is a view?'
   generate --check                           train a model, and compare all ways of computing it
 
 Exit status:
@@ -22,7 +23,7 @@ Exit status:
   1  a file or a computation failed, or --check found a difference; see standard error
   2  the command line is invalid";
 
-/// Trains a small decoder on the bytes of a text, and generates text.
+/// Trains a small decoder on a text, and generates text.
 #[derive(Debug, Parser)]
 #[command(name = "generate", after_help = MORE, max_term_width = 120)]
 #[command(arg_required_else_help = true, args_conflicts_with_subcommands = true)]
@@ -49,12 +50,12 @@ pub(crate) struct Train {
     #[arg(long, value_name = "FILE")]
     pub(crate) output: PathBuf,
 
-    /// Training text [default: the pages and documentation comments of this repository]
+    /// Training text [default: questions and answers, made of this repository's pages and documentation comments]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Vec<PathBuf>,
 
-    /// Optimiser steps of 1024 bytes each
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Optimiser steps of 512 tokens each
+    #[arg(long, value_name = "N", default_value = "700", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: u32,
 
     /// Seed of the initial weights and of the order of the text
@@ -69,22 +70,22 @@ pub(crate) struct Train {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// CPU threads; more than one are faster only on an idle machine
-    #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
+    /// CPU threads [default: one for each processor]
+    #[arg(long, value_name = "N", default_value_t = demos::processors(), hide_default_value = true, value_parser = threads)]
     pub(crate) threads: NonZeroUsize,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Sample {
     /// Prompt
-    #[arg(default_value = "\n", hide_default_value = true)]
+    #[arg(default_value = "Question:")]
     pub(crate) prompt: String,
 
     /// Model file
     #[arg(long, value_name = "FILE")]
     pub(crate) model: PathBuf,
 
-    /// Number of bytes to generate
+    /// Most tokens to generate
     #[arg(long, value_name = "N", default_value = "256")]
     pub(crate) tokens: usize,
 
@@ -92,7 +93,7 @@ pub(crate) struct Sample {
     #[arg(long, value_name = "T", default_value = "0.7", value_parser = temperature)]
     pub(crate) temperature: f32,
 
-    /// Number of most likely bytes to sample from
+    /// Number of most likely tokens to sample from
     #[arg(long, value_name = "N", default_value = "40")]
     pub(crate) top_k: NonZeroUsize,
 

@@ -5,17 +5,18 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use demos::convert::Job;
-use ggml::gguf::{Array, Reader, Strings, Value, Writer};
+use ggml::gguf::{Reader, Value, Writer};
 use ggml::{DType, Device, State, Weights, WeightsBuilder};
 
-use crate::model::{BYTES, Config, EPS};
+use crate::model::{Config, EPS};
 use crate::train::Training;
+use crate::vocabulary::Vocabulary;
 
 const ARCHITECTURE: &str = "llama";
-/// Messages of a chat as they are, a line each: the model goes on with the text.
-const CHAT_TEMPLATE: &str = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}";
-/// Texts never contain this byte, so that it can stand for their end.
-const END: u32 = 0;
+/// The last message is all that the model gets: it answers single questions.
+const CHAT_TEMPLATE: &str = "Question: {{ messages[-1]['content'] }}\nAnswer:";
+/// How its answers read best.
+const SAMPLING: [(&str, f32); 2] = [("general.sampling.temp", 0.6), ("general.sampling.penalty_repeat", 1.1)];
 
 /// The hyperparameters by their keys in the file.
 fn sizes(config: &mut Config) -> [(&'static str, &mut usize); 5] {
@@ -29,21 +30,20 @@ fn sizes(config: &mut Config) -> [(&'static str, &mut usize); 5] {
 }
 
 /// Writes a model file with f32 weights.
-pub(crate) fn write(mut config: Config, how: Training, weights: &State) -> Result<Writer> {
+pub(crate) fn write(mut config: Config, how: Training, vocabulary: &Vocabulary, weights: &State) -> Result<Writer> {
     let mut file = Writer::new();
-    file.set("general.architecture", ARCHITECTURE)?.set("general.name", "Bytes of documentation")?;
+    file.set("general.architecture", ARCHITECTURE)?.set("general.name", "Answers about ggml")?;
     for (key, size) in sizes(&mut config) {
         file.set(key, u32::try_from(*size)?)?;
     }
     file.set("llama.attention.head_count_kv", u32::try_from(config.heads)?)?;
     file.set("llama.rope.dimension_count", u32::try_from(config.width / config.heads)?)?;
     file.set("llama.attention.layer_norm_rms_epsilon", EPS)?;
-    file.set("tokenizer.ggml.model", "gpt2")?.set("tokenizer.ggml.pre", "gpt-2")?;
-    file.set("tokenizer.ggml.tokens", bytes().collect::<Strings>())?;
-    file.set("tokenizer.ggml.token_type", (0..BYTES).map(kind).collect::<Vec<_>>())?;
-    file.set("tokenizer.ggml.merges", Strings::default())?;
-    file.set("tokenizer.ggml.bos_token_id", END)?.set("tokenizer.ggml.eos_token_id", END)?;
-    file.set("tokenizer.ggml.add_bos_token", false)?.set("tokenizer.chat_template", CHAT_TEMPLATE)?;
+    vocabulary.write(&mut file)?;
+    file.set("tokenizer.chat_template", CHAT_TEMPLATE)?;
+    for (key, value) in SAMPLING {
+        file.set(key, value)?;
+    }
     file.set("training.steps", how.steps)?.set("training.seed", how.seed)?;
     for (name, [columns, rows]) in config.tensors() {
         let shape = [i64::try_from(columns)?, i64::try_from(rows)?];
@@ -52,23 +52,8 @@ pub(crate) fn write(mut config: Config, how: Training, weights: &State) -> Resul
     Ok(file)
 }
 
-/// The tokens: byte-level BPE without merges. Bytes that are printable in Latin-1 stand for themselves, the others are the
-/// characters from U+0100 on.
-fn bytes() -> impl Iterator<Item = String> {
-    let mut others = '\u{100}'..;
-    (0..=u8::MAX).filter_map(move |byte| {
-        let itself = matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..);
-        if itself { Some(char::from(byte)) } else { others.next() }.map(String::from)
-    })
-}
-
-/// A token's kind: 1 for text, 3 for the one that ends it.
-fn kind(token: usize) -> i32 {
-    if token == END as usize { 3 } else { 1 }
-}
-
 /// Opens a file, and converts its matrices to `dtype`, if given.
-pub(crate) fn open(path: &Path, dtype: Option<DType>) -> Result<(Config, Weights)> {
+pub(crate) fn open(path: &Path, dtype: Option<DType>) -> Result<(Config, Vocabulary, Weights)> {
     read(&Reader::open(path)?.into_memory()?, dtype)
 }
 
@@ -76,12 +61,11 @@ pub(crate) fn open(path: &Path, dtype: Option<DType>) -> Result<(Config, Weights
 ///
 /// # Errors
 /// The file is not such a model, or a matrix can't be converted.
-pub(crate) fn read(file: &Reader<Vec<u8>>, dtype: Option<DType>) -> Result<(Config, Weights)> {
+pub(crate) fn read(file: &Reader<Vec<u8>>, dtype: Option<DType>) -> Result<(Config, Vocabulary, Weights)> {
     let architecture = file.metadata("general.architecture").and_then(Value::as_str);
     ensure!(architecture == Some(ARCHITECTURE), "the file holds no `{ARCHITECTURE}` model");
-    let tokens = file.metadata("tokenizer.ggml.tokens").and_then(Value::as_array).map(Array::len);
-    ensure!(tokens == Some(BYTES), "the model's tokens are no bytes (the package ggml-llm runs all llama models)");
-    let mut config = Config { layers: 0, heads: 0, width: 0, inner: 0, window: 0 };
+    let vocabulary = Vocabulary::read(file)?;
+    let mut config = Config { vocabulary: vocabulary.tokens.len(), layers: 0, heads: 0, width: 0, inner: 0, window: 0 };
     for (key, size) in sizes(&mut config) {
         let value = file.metadata(key).and_then(Value::as_u64);
         *size = value.with_context(|| format!("the file does not say what `{key}` is"))?.try_into()?;
@@ -110,5 +94,5 @@ pub(crate) fn read(file: &Reader<Vec<u8>>, dtype: Option<DType>) -> Result<(Conf
             weights.set_bytes(&name, &converted.bytes)?;
         }
     }
-    Ok((config, weights))
+    Ok((config, vocabulary, weights))
 }

@@ -1,8 +1,8 @@
-//! Trains a small decoder on the bytes of a text, and generates text with a KV cache.
+//! Trains a small decoder on this repository's texts, and generates text with a KV cache.
 //!
 //! ```text
 //! cargo run --release --example generate -- train --output model.gguf
-//! cargo run --release --example generate -- sample --model model.gguf 'The scheduler'
+//! cargo run --release --example generate -- sample --model model.gguf 'Question: What is a graph?'
 //! cargo run --release --example generate -- --help
 //! ```
 //!
@@ -14,6 +14,7 @@ mod cli;
 mod file;
 mod kv;
 mod model;
+mod pages;
 mod plot;
 #[cfg(test)]
 mod reference;
@@ -23,6 +24,7 @@ mod shared;
 mod tests;
 mod text;
 mod train;
+mod vocabulary;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
@@ -38,17 +40,18 @@ use cli::{Cli, Command};
 use model::{Config, Model};
 use sample::Sampler;
 use shared::{bar, sched};
-use text::Text;
+use text::{Documents, Text};
 use train::Training;
+use vocabulary::END;
 
 /// Counts the allocations of steps.
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
 /// The hyperparameters of the model.
-const CONFIG: Config = Config { layers: 2, heads: 4, width: 128, inner: 384, window: 128 };
+const CONFIG: Config = Config { vocabulary: 1536, layers: 3, heads: 4, width: 128, inner: 384, window: 128 };
 /// The training for `--check`, which takes less than a minute.
-const CHECK: Check = Check { config: CONFIG, training: Training { steps: 300, seed: 1 }, bits: 3.0 };
+const CHECK: Check = Check { config: CONFIG, training: Training { steps: 60, seed: 1 }, bits: 2.5 };
 
 fn main() -> ExitCode {
     demos::print(|out| run(&Cli::parse(), out))
@@ -58,7 +61,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     match &cli.command {
         Some(Command::Train(cli)) => train(CONFIG, cli, out),
         Some(Command::Sample(cli)) => sample(cli, out),
-        None => check::run(&CHECK, &Text::shipped(least(CONFIG))?, out),
+        None => check::run(&CHECK, &text(CONFIG, pages::shipped()?)?, out),
     }
 }
 
@@ -67,29 +70,32 @@ fn train(config: Config, cli: &cli::Train, out: &mut impl Write) -> Result<()> {
     let output = Output::new(&cli.output, cli.force, "--output FILE")?;
     let plot = Output::of(cli.plot.as_ref(), cli.force, "--plot SVG")?;
     plot.iter().try_for_each(|plot| plot.differs(&output))?;
-    let least = least(config);
-    let text = if cli.text.is_empty() { Text::shipped(least) } else { Text::read(&cli.text, least) }?;
-    writeln!(out, "{} bytes to train on, {} held out; seed {}", text.train.len(), text.held_out.len(), cli.seed)?;
+    let text = text(config, if cli.text.is_empty() { pages::shipped() } else { Documents::read(&cli.text) }?)?;
+    // A short text has fewer tokens.
+    let config = Config { vocabulary: text.vocabulary.tokens.len(), ..config };
+    writeln!(out, "{text}; seed {}", cli.seed)?;
     let how = Training { steps: cli.steps, seed: cli.seed };
     let mut sched = sched(cli.threads)?;
     let bar = bar(how.steps.into())?;
     let mut losses = Vec::new();
     let weights = train::train(config, &text, how, &mut sched, |loss| {
-        losses.push(loss / std::f32::consts::LN_2);
+        let bits = text.bits(loss.into());
+        #[expect(clippy::cast_possible_truncation, reason = "for a plot")]
+        losses.push(bits as f32);
         bar.inc(1);
-        bar.set_message(format!("{:.3} bits", train::bits(loss.into())));
+        bar.set_message(format!("{bits:.3} bits a byte"));
     })?;
     bar.finish_and_clear();
     let model = Model::new(config, |name| weights.tensor(name))?;
     let held_out = train::loss(&model, &mut sched, &text.held_out)?;
     let path = cli.output.display();
-    let file = file::write(config, how, &weights)?;
+    let file = file::write(config, how, &text.vocabulary, &weights)?;
     // The model is written first: it took the time.
     file.write(output.path()).with_context(|| format!("can't write {path} (name another place with --output FILE)"))?;
     if let Some(plot) = &plot {
         plot.write(plot::svg(&losses)?.as_bytes())?;
     }
-    let bits = train::bits(held_out);
+    let bits = text.bits(held_out);
     writeln!(out, "generate: loss={held_out:.4} bits_per_byte={bits:.3} steps={} model={path}", how.steps)?;
     Ok(())
 }
@@ -98,23 +104,29 @@ fn train(config: Config, cli: &cli::Train, out: &mut impl Write) -> Result<()> {
 fn sample(cli: &cli::Sample, out: &mut impl Write) -> Result<()> {
     let path = cli.model.display();
     let opened = file::open(&cli.model, cli.dtype);
-    let (config, weights) = opened.with_context(|| format!("can't use {path} (`generate train` makes a model)"))?;
+    let (config, vocabulary, weights) =
+        opened.with_context(|| format!("can't use {path} (`generate train` makes a model)"))?;
     let model = Model::new(config, |name| weights.tensor(name))?;
     let memory = cache::memory(config, cli.cache)?;
     let mut decoder = Decoder::new(&model, &memory, sched(cli.threads)?)?;
     let mut sampler = Sampler::new(cli.temperature, cli.top_k.get(), cli.seed);
 
     out.write_all(cli.prompt.as_bytes())?;
-    let prompt: Vec<_> = cli.prompt.bytes().map(i32::from).collect();
-    // No byte attends beyond the window.
-    let prompt = prompt.rchunks(config.window).next().context("a prompt has one byte at least")?;
-    let mut next = sampler.pick(decoder.read(prompt)?);
+    let prompt = vocabulary.encode(&cli.prompt)?;
+    // No token attends beyond the window.
+    let prompt = prompt.rchunks(config.window).next().context("a prompt has one character at least")?;
+    let mut next = sampler.pick(config.last(decoder.read(prompt)?));
     let (terminal, mut before) = (io::stdout().is_terminal(), 0);
     for _ in 0..cli.tokens {
-        out.write_all(&[if terminal { harmless(before, next) } else { next }])?;
-        before = next;
+        if next == END {
+            break;
+        }
+        for byte in vocabulary.bytes(next) {
+            out.write_all(&[if terminal { harmless(before, byte) } else { byte }])?;
+            before = byte;
+        }
         out.flush()?;
-        next = sampler.pick(decoder.read(&[next.into()])?);
+        next = sampler.pick(decoder.read(&[next])?);
     }
     Ok(writeln!(out)?)
 }
@@ -129,7 +141,7 @@ fn harmless(before: u8, byte: u8) -> u8 {
     }
 }
 
-/// The minimum number of held-out bytes.
-fn least(config: Config) -> usize {
-    2 * config.window
+/// The text in tokens, enough of them for the model.
+fn text(config: Config, documents: Documents) -> Result<Text> {
+    Text::new(&documents, config.vocabulary, 2 * config.window)
 }

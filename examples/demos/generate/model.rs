@@ -1,14 +1,14 @@
-//! A Llama-like decoder over bytes: its weights, and the computation that training, full passes and cached steps share.
+//! A Llama-like decoder: its weights, and the computation that training, full passes and cached steps share.
 //!
 //! ```text
-//! bytes -> rows of a table                                        [width, bytes]
+//! tokens -> rows of a table                                       [width, tokens]
 //! each layer:
 //!     h = norm(x)
-//!     q, k = rope(W h), v = W h                                   [width, bytes], through the cache if there is one
+//!     q, k = rope(W h), v = W h                                   [width, tokens], through the cache if there is one
 //!     x = x + W (softmax(k q / sqrt(size) + mask) v)
 //!     h = norm(x)
 //!     x = x + W (silu(W h) * W h)
-//! norm -> the logits of the next byte                             [256, bytes]
+//! norm -> the logits of the next token                            [vocabulary, tokens]
 //! ```
 
 use anyhow::{Result, ensure};
@@ -19,21 +19,21 @@ use ggml::{
 
 use crate::kv::Cache;
 
-/// A token is a byte.
-pub(crate) const BYTES: usize = 256;
 /// Added to the mean square of a norm, so that zero rows stay zero.
 pub(crate) const EPS: f32 = 1e-5;
 
 /// The hyperparameters of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Config {
+    /// The number of tokens that there are.
+    pub(crate) vocabulary: usize,
     pub(crate) layers: usize,
     pub(crate) heads: usize,
     /// The embedding size.
     pub(crate) width: usize,
     /// The inner size of the feed-forward block.
     pub(crate) inner: usize,
-    /// The number of bytes that a byte attends to, including itself.
+    /// The number of tokens that a token attends to, including itself.
     pub(crate) window: usize,
 }
 
@@ -41,18 +41,23 @@ impl Config {
     /// # Errors
     /// The sizes are impossible.
     pub(crate) fn check(self) -> Result<Self> {
-        let Self { layers, heads, width, inner, window } = self;
-        let sizes = [layers, heads, width, inner, window];
+        let Self { vocabulary, layers, heads, width, inner, window } = self;
+        let sizes = [vocabulary, layers, heads, width, inner, window];
         ensure!(sizes.iter().all(|n| (1..=1 << 16).contains(n)), "a model can't have sizes of {sizes:?}");
         // RoPE rotates pairs of values.
         ensure!(width.is_multiple_of(2 * heads), "{width} numbers can't be shared by {heads} heads, in pairs");
         Ok(self)
     }
 
+    /// The logits after the last token.
+    pub(crate) fn last(self, logits: &[f32]) -> &[f32] {
+        logits.rchunks(self.vocabulary).next().unwrap_or_default()
+    }
+
     /// Names and shapes of all weights; a vector's second dimension is 1. A matrix's first dimension is its input size.
     pub(crate) fn tensors(self) -> Vec<(String, [usize; 2])> {
-        let Self { width, inner, .. } = self;
-        let mut all = vec![("token_embd.weight".to_owned(), [width, BYTES])];
+        let Self { vocabulary, width, inner, .. } = self;
+        let mut all = vec![("token_embd.weight".to_owned(), [width, vocabulary])];
         for layer in 0..self.layers {
             let square = [width, width];
             let parts = [
@@ -69,7 +74,7 @@ impl Config {
             all.extend(parts.map(|(part, shape)| (format!("blk.{layer}.{part}.weight"), shape)));
         }
         all.push(("output_norm.weight".to_owned(), [width, 1]));
-        all.push(("output.weight".to_owned(), [width, BYTES]));
+        all.push(("output.weight".to_owned(), [width, vocabulary]));
         all
     }
 }
@@ -100,19 +105,19 @@ struct Layer<'w> {
 /// The inputs of a pass: sequences of equal length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inputs<'c> {
-    /// The bytes.
+    /// The tokens.
     pub(crate) tokens: Tensor<'c>,
     /// Their positions, the same in each sequence.
     pub(crate) positions: Tensor<'c>,
-    /// The mask: per byte a row with 0 for each visible key, negative infinity for the others.
+    /// The mask: per token a row with 0 for each visible key, negative infinity for the others.
     pub(crate) mask: Tensor<'c>,
-    /// Bytes of a sequence.
+    /// Tokens of a sequence.
     n: i64,
     sequences: i64,
 }
 
 impl<'c> Inputs<'c> {
-    /// For `sequences` of `n` bytes each, which attend to `keys` keys.
+    /// For `sequences` of `n` tokens each, which attend to `keys` keys.
     pub(crate) fn new(ctx: &'c Context, n: usize, sequences: usize, keys: usize) -> Result<Self> {
         let (n, sequences) = (i64::try_from(n)?, i64::try_from(sequences)?);
         Ok(Self {
@@ -155,7 +160,7 @@ impl<'w> Model<'w> {
         self.config
     }
 
-    /// Builds the graph. The result has a column of logits (over the next byte) for each byte.
+    /// Builds the graph. The result has a column of logits (over the next token) for each token.
     ///
     /// Without a cache, the keys are those of the sequence itself. With one, keys and values are written to it, and the
     /// keys are the whole cache.
@@ -199,7 +204,7 @@ impl<'w> Model<'w> {
             let x = split(ctx.mul_mat(weight, h)?, inputs.n, inputs.sequences)?;
             ctx.rope(x, inputs.positions, n_dims, RopeMode::Normal)
         };
-        // [size, heads, bytes, sequences]
+        // [size, heads, tokens, sequences]
         let q = turned(layer.q)?;
         let k = turned(layer.k)?;
         let v = split(ctx.mul_mat(layer.v, h)?, inputs.n, inputs.sequences)?;
@@ -221,7 +226,7 @@ fn norm<'c>(ctx: &'c Context, x: Tensor<'c>, weight: Tensor<'c>) -> Result<Tenso
     Ok(ctx.mul(ctx.rms_norm(x, EPS)?, weight)?)
 }
 
-/// Attention: for each byte and head, the weighted mean of the values: `[size, heads, bytes, sequences]`.
+/// Attention: for each token and head, the weighted mean of the values: `[size, heads, tokens, sequences]`.
 fn attend<'c>(ctx: &'c Context, qkv: [Tensor<'c>; 3], mask: Tensor<'c>, scale: f32) -> ggml::Result<Tensor<'c>> {
     let [q, k, v] = qkv;
     // One matrix product per head and sequence.

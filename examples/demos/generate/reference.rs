@@ -1,4 +1,4 @@
-//! The model in plain Rust and f64, byte by byte.
+//! The model in plain Rust and f64, token by token.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,12 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    /// The logits after each byte.
-    pub(crate) fn logits(&self, bytes: &[u8]) -> Vec<Vec<f64>> {
+    /// The logits after each token.
+    pub(crate) fn logits(&self, tokens: &[i32]) -> Vec<Vec<f64>> {
         let Config { layers, heads, width, window, .. } = self.config;
         let table = &self.tensors["token_embd.weight"];
-        let mut all: Vec<Vec<f64>> = bytes.iter().map(|&b| table[usize::from(b) * width..][..width].to_vec()).collect();
+        let mut all: Vec<Vec<f64>> =
+            tokens.iter().map(|&t| table[usize::try_from(t).unwrap() * width..][..width].to_vec()).collect();
         for layer in 0..layers {
             let name = |part: &str| format!("blk.{layer}.{part}.weight");
             let h: Vec<_> = all.iter().map(|x| self.norm(x, &name("attn_norm"))).collect();

@@ -1,85 +1,93 @@
-//! The training text: this repository's pages and documentation, or the user's files.
+//! The training text in tokens: this repository's questions and answers, or the user's files.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::{fmt, fs};
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 
-/// One in this many bytes, at the end, is held out.
+use crate::vocabulary::{END, Vocabulary};
+
+/// One in this many bytes of a file, at the end, is held out.
 const HELD_OUT: usize = 16;
 
-/// Bytes for training, and held-out bytes for evaluation.
+/// Texts that have nothing to do with each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Documents {
+    pub(crate) train: Vec<String>,
+    pub(crate) held_out: Vec<String>,
+}
+
+impl Documents {
+    /// The user's files.
+    pub(crate) fn read(paths: &[PathBuf]) -> Result<Self> {
+        let read = |path: &PathBuf| fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()));
+        Ok(Self::split(paths.iter().map(read).collect::<Result<_>>()?))
+    }
+
+    /// Holds out the end of each text.
+    pub(crate) fn split(mut texts: Vec<String>) -> Self {
+        let end = |text: &mut String| text.split_off(text.floor_char_boundary(text.len() - text.len() / HELD_OUT));
+        let held_out = texts.iter_mut().map(end).collect();
+        Self { train: texts, held_out }
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vocabulary, train, held_out, bytes } = self;
+        write!(f, "{} tokens to train on, {} held out, ", train.len(), held_out.len())?;
+        write!(f, "of {}, with {bytes:.1} bytes each", vocabulary.tokens.len())
+    }
+}
+
+/// Tokens for training, and others for evaluation.
+#[derive(Debug)]
 pub(crate) struct Text {
-    pub(crate) train: Vec<u8>,
-    pub(crate) held_out: Vec<u8>,
+    pub(crate) vocabulary: Vocabulary,
+    pub(crate) train: Vec<i32>,
+    pub(crate) held_out: Vec<i32>,
+    /// The bytes of a token, on average.
+    bytes: f64,
 }
 
 impl Text {
+    /// Trains a vocabulary of at most `size` tokens.
+    ///
     /// # Errors
-    /// A part would have fewer than `least` bytes.
-    pub(crate) fn new(mut bytes: Vec<u8>, least: usize) -> Result<Self> {
-        let held_out = bytes.split_off(bytes.len() - bytes.len() / HELD_OUT);
-        ensure!(held_out.len() >= least, "the text is too short: {} bytes are needed", HELD_OUT * least);
-        Ok(Self { train: bytes, held_out })
-    }
-
-    /// The pages and the documentation comments of this repository.
-    pub(crate) fn shipped(least: usize) -> Result<Self> {
-        let root = demos::repository();
-        let mut bytes = Vec::new();
-        // Generated tables are useless for training.
-        let pages = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/safety.md"];
-        for path in pages.iter().map(|page| root.join(page)).filter(|path| path.exists()) {
-            bytes.extend(fs::read(path)?);
-        }
-        for path in sources(&root.join("src"))? {
-            let source = fs::read_to_string(path)?;
-            for line in source.lines().filter_map(documentation) {
-                bytes.extend(line.bytes().chain([b'\n']));
+    /// Fewer than `least` tokens would be held out.
+    pub(crate) fn new(documents: &Documents, size: usize, least: usize) -> Result<Self> {
+        let vocabulary = Vocabulary::train(&documents.train, size)?;
+        let encode = |texts: &[String]| {
+            let mut all = Vec::new();
+            for text in texts {
+                all.extend(vocabulary.encode(text)?);
+                all.push(END);
             }
-        }
-        Self::new(bytes, least)
+            Ok::<_, anyhow::Error>(all)
+        };
+        let (train, held_out) = (encode(&documents.train)?, encode(&documents.held_out)?);
+        ensure!(held_out.len() >= least, "the text is too short: {} tokens are needed", HELD_OUT * least);
+        let bytes: usize = documents.held_out.iter().map(String::len).sum();
+        #[expect(clippy::cast_precision_loss, reason = "some megabytes")]
+        let bytes = bytes as f64 / held_out.len() as f64;
+        Ok(Self { vocabulary, train, held_out, bytes })
     }
 
-    /// Reads and concatenates the user's files.
-    pub(crate) fn read(paths: &[PathBuf], least: usize) -> Result<Self> {
-        let mut bytes = Vec::new();
-        for path in paths {
-            bytes.extend(fs::read(path).with_context(|| format!("can't read {}", path.display()))?);
-        }
-        Self::new(bytes, least)
+    /// The bits per byte of a loss per token.
+    pub(crate) fn bits(&self, loss: f64) -> f64 {
+        loss / std::f64::consts::LN_2 / self.bytes
     }
 
-    /// `n` bytes from a random position.
-    pub(crate) fn draw(&self, n: usize, rng: &mut Rng) -> &[u8] {
-        let first = rng.usize(..=self.train.len().saturating_sub(n));
+    /// `n` tokens from a random position, or rather from the beginning of the next document, if that is near.
+    pub(crate) fn draw(&self, n: usize, rng: &mut Rng) -> &[i32] {
+        let last = self.train.len().saturating_sub(n);
+        let first = rng.usize(..=last);
+        let near = self.train.get(first..first + n).unwrap_or(&self.train);
+        let next = near.iter().position(|&token| token == END).map_or(first, |end| first + end + 1);
+        let first = if next > last { first } else { next };
         self.train.get(first..first + n).unwrap_or(&self.train)
     }
-}
-
-/// The Rust files below a folder, sorted by name.
-fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).with_context(|| format!("can't list {}", folder.display()))?;
-    let mut entries: Vec<_> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    entries.sort();
-    let mut files = Vec::new();
-    for path in entries {
-        if path.is_dir() {
-            files.extend(sources(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    Ok(files)
-}
-
-/// The text of a documentation comment line; `None` for other lines.
-fn documentation(line: &str) -> Option<&str> {
-    let line = line.trim_start();
-    let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
-    Some(text.strip_prefix(' ').unwrap_or(text))
 }
 
 #[cfg(test)]
@@ -87,26 +95,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documentation_comments_are_recognised() {
-        let lines = ["    /// A list.", "//! # Errors", "///", "// why", "let x = 1; /// no", "//////"];
-        let found: Vec<_> = lines.iter().filter_map(|line| documentation(line)).collect();
-        assert_eq!(found, ["A list.", "# Errors", "", "///"]);
+    fn files_hold_out_their_ends() {
+        let texts = vec!["x".repeat(160), "ü".repeat(16)];
+        let found = Documents::split(texts);
+        assert_eq!((found.train[0].len(), found.held_out[0].len()), (150, 10));
+        assert_eq!((&*found.train[1], &*found.held_out[1]), (&*"ü".repeat(15), "ü"));
     }
 
     #[test]
-    fn text_holds_out_its_end() {
-        let text = Text::new((0..=255).collect(), 16).unwrap();
-        assert!(text.train.ends_with(&[239]) && text.held_out == (240..=255).collect::<Vec<_>>());
-        assert_eq!(text.draw(240, &mut Rng::with_seed(1)), text.train);
-        assert_eq!(text.draw(239, &mut Rng::with_seed(1)).len(), 239);
-        let e = Text::new((0..=255).collect(), 17).unwrap_err().to_string();
-        assert!(e.contains("272 bytes are needed"), "{e}");
-    }
-
-    #[test]
-    fn shipped_text_contains_the_repository() {
-        let text = Text::shipped(1 << 13).unwrap();
-        let all = String::from_utf8_lossy(&text.train);
-        assert!(all.contains("Allocates `graph` on the devices where it will run"), "a line of the library's");
+    fn text_begins_at_documents() {
+        let train = ["ab", "cde", "fg"].map(str::to_owned).to_vec();
+        let documents = Documents { train, held_out: vec!["abcd".to_owned()] };
+        let text = Text::new(&documents, 257, 5).unwrap();
+        assert!((text.train.len(), text.held_out.len()) == (10, 5));
+        // Four bytes and an end.
+        assert!((text.bits(std::f64::consts::LN_2) - 1.25).abs() < 1e-9);
+        let rng = &mut Rng::with_seed(1);
+        let found: Vec<_> = (0..100).map(|_| text.draw(4, rng).to_vec()).collect();
+        let beginning = |tokens: &Vec<i32>| text.train.windows(5).any(|w| w[0] == END && w[1..] == **tokens);
+        assert!(found.iter().filter(|tokens| beginning(tokens)).count() > 50, "{found:?}");
+        assert_eq!((text.draw(10, rng), text.draw(11, rng)), (&*text.train, &*text.train));
+        let e = Text::new(&documents, 257, 6).unwrap_err().to_string();
+        assert!(e.contains("96 tokens are needed"), "{e}");
     }
 }

@@ -7,11 +7,11 @@ use ggml::{Context, DType, Device, Sched, State, WeightsBuilder};
 use half::f16;
 
 use crate::cache::{looks, mask};
-use crate::model::{BYTES, Config, Inputs, Model};
+use crate::model::{Config, Inputs, Model};
 use crate::text::Text;
 
 /// The number of sequences per step.
-const BATCH: usize = 8;
+const BATCH: usize = 4;
 /// The highest learning rate.
 const RATE: f32 = 4e-3;
 /// The final learning rate, as a fraction of the highest.
@@ -91,18 +91,18 @@ pub(crate) fn train(
     run.set(inputs.positions, &positions(n)?)?;
     run.set(inputs.mask, &masks(n, n))?;
     let mut tokens = Vec::with_capacity(BATCH * n);
-    let mut expected = vec![0.0_f32; BATCH * n * BYTES];
+    let mut expected = vec![0.0_f32; BATCH * n * config.vocabulary];
     let mut loss = f32::INFINITY;
     for _ in 0..how.steps {
         tokens.clear();
         expected.fill(0.0);
-        let mut columns = expected.chunks_exact_mut(BYTES);
+        let mut columns = expected.chunks_exact_mut(config.vocabulary);
         for _ in 0..BATCH {
             let drawn = text.draw(n + 1, &mut rng);
             ensure!(drawn.len() == n + 1, "the text is too short");
-            for ((&byte, &next), column) in drawn.iter().zip(drawn.iter().skip(1)).zip(&mut columns) {
-                tokens.push(i32::from(byte));
-                if let Some(p) = column.get_mut(usize::from(next)) {
+            for ((&token, &next), column) in drawn.iter().zip(drawn.iter().skip(1)).zip(&mut columns) {
+                tokens.push(token);
+                if let Some(p) = column.get_mut(usize::try_from(next)?) {
                     *p = 1.0;
                 }
             }
@@ -118,32 +118,31 @@ pub(crate) fn train(
     Ok(state)
 }
 
-/// The logits after each byte, of one full pass.
-pub(crate) fn full_pass(model: &Model<'_>, sched: &mut Sched, bytes: &[u8]) -> Result<Vec<f32>> {
-    let n = bytes.len();
+/// The logits after each token, of one full pass.
+pub(crate) fn full_pass(model: &Model<'_>, sched: &mut Sched, tokens: &[i32]) -> Result<Vec<f32>> {
+    let n = tokens.len();
     let ctx = Context::new();
     let inputs = Inputs::new(&ctx, n, 1, n)?;
     let logits = model.forward(&ctx, &inputs, None)?;
     let graph = ctx.graph([logits])?;
     let mut run = sched.alloc(&graph)?;
-    let tokens: Vec<_> = bytes.iter().copied().map(i32::from).collect();
-    run.set(inputs.tokens, &tokens)?;
+    run.set(inputs.tokens, tokens)?;
     run.set(inputs.positions, &positions(n)?)?;
     run.set(inputs.mask, &masks(n, model.config().window))?;
     run.compute()?;
     Ok(run.get(logits)?)
 }
 
-/// The mean loss over the bytes, in pieces of the window's length; the first byte of each piece is not predicted.
-pub(crate) fn loss(model: &Model<'_>, sched: &mut Sched, bytes: &[u8]) -> Result<f64> {
+/// The mean loss over the tokens, in pieces of the window's length; the first token of each piece is not predicted.
+pub(crate) fn loss(model: &Model<'_>, sched: &mut Sched, tokens: &[i32]) -> Result<f64> {
     let (mut sum, mut n) = (0.0, 0_u32);
-    for piece in bytes.chunks_exact(model.config().window + 1) {
+    for piece in tokens.chunks_exact(model.config().window + 1) {
         let Some((_, told)) = piece.split_last() else { continue };
         let logits = full_pass(model, sched, told)?;
-        for (logits, &next) in logits.chunks_exact(BYTES).zip(piece.iter().skip(1)) {
+        for (logits, &next) in logits.chunks_exact(model.config().vocabulary).zip(piece.iter().skip(1)) {
             let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let total: f64 = logits.iter().map(|&x| f64::from(x - most).exp()).sum();
-            let of_next = logits.get(usize::from(next)).copied().unwrap_or(f32::NAN);
+            let of_next = logits.get(usize::try_from(next)?).copied().unwrap_or(f32::NAN);
             sum += total.ln() - f64::from(of_next - most);
             n += 1;
         }
@@ -152,16 +151,11 @@ pub(crate) fn loss(model: &Model<'_>, sched: &mut Sched, bytes: &[u8]) -> Result
     Ok(sum / f64::from(n))
 }
 
-/// A loss in bits.
-pub(crate) fn bits(loss: f64) -> f64 {
-    loss / std::f64::consts::LN_2
-}
-
 fn positions(n: usize) -> Result<Vec<i32>> {
     Ok((0..i32::try_from(n)?).collect())
 }
 
-/// A row for each of `n` bytes.
+/// A row for each of `n` tokens.
 fn masks(n: usize, window: usize) -> Vec<f16> {
     (0..n).flat_map(|from| (0..n).map(move |at| mask(looks(window, from, at)))).collect()
 }

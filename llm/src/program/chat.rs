@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: ChatArguments) -> Result<()> {
     let model = arguments.place.load()?;
     let tokenizer = model.tokenizer()?;
     let template = arguments.template.template(&model, &tokenizer)?;
-    let mut chooser = arguments.sampling.chooser()?;
+    let mut chooser = arguments.sampling.chooser(model.metadata())?;
     let beginning = arguments.constraining.compile(Some(&tokenizer))?;
     let mut text = Text::new(&arguments.place, model)?;
     let terminal = std::io::stdin().is_terminal();

@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: CompleteArguments) -> Result<()> {
     if tokens.is_empty() {
         bail!("there are no tokens to begin with: give a PROMPT or --tokens");
     }
-    let mut chooser = arguments.sampling.chooser()?;
+    let mut chooser = arguments.sampling.chooser(model.metadata())?;
     arguments.constraining.compile(tokenizer.as_ref())?.begin(&mut chooser);
     let mut text = Text::new(&arguments.place, model)?;
     interrupt::catch()?;
