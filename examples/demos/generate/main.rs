@@ -61,7 +61,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
     match &cli.command {
         Some(Command::Train(cli)) => train(CONFIG, cli, out),
         Some(Command::Sample(cli)) => sample(cli, out),
-        None => check::run(&CHECK, &text(CONFIG, pages::shipped()?)?, out),
+        None => check::run(&CHECK, &text(CONFIG, &pages::shipped()?)?, out),
     }
 }
 
@@ -70,7 +70,8 @@ fn train(config: Config, cli: &cli::Train, out: &mut impl Write) -> Result<()> {
     let output = Output::new(&cli.output, cli.force, "--output FILE")?;
     let plot = Output::of(cli.plot.as_ref(), cli.force, "--plot SVG")?;
     plot.iter().try_for_each(|plot| plot.differs(&output))?;
-    let text = text(config, if cli.text.is_empty() { pages::shipped() } else { Documents::read(&cli.text) }?)?;
+    let documents = if cli.text.is_empty() { pages::shipped() } else { Documents::read(&cli.text) };
+    let text = text(config, &documents?)?;
     // A short text has fewer tokens.
     let config = Config { vocabulary: text.vocabulary.tokens.len(), ..config };
     writeln!(out, "{text}; seed {}", cli.seed)?;
@@ -142,6 +143,6 @@ fn harmless(before: u8, byte: u8) -> u8 {
 }
 
 /// The text in tokens, enough of them for the model.
-fn text(config: Config, documents: Documents) -> Result<Text> {
-    Text::new(&documents, config.vocabulary, 2 * config.window)
+fn text(config: Config, documents: &Documents) -> Result<Text> {
+    Text::new(documents, config.vocabulary, 2 * config.window)
 }

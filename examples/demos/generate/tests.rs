@@ -50,7 +50,7 @@ fn poem(n: usize) -> String {
 }
 
 fn short() -> Text {
-    text(TINY, Documents::split(vec![poem(2000)])).unwrap()
+    text(TINY, &Documents::split(vec![poem(2000)])).unwrap()
 }
 
 /// A model of random weights, and what it must compute.
@@ -188,7 +188,7 @@ fn training_is_deterministic_on_any_number_of_threads() {
 
 #[test]
 fn train_refuses_a_text_that_is_too_short() {
-    let text = text(TINY, Documents { train: vec!["one".to_owned()], held_out: vec![poem(2000)] }).unwrap();
+    let text = text(TINY, &Documents { train: vec!["one".to_owned()], held_out: vec![poem(2000)] }).unwrap();
     let how = Training { steps: 1, seed: 1 };
     let e = train::train(TINY, &text, how, &mut sched(), |_| ()).unwrap_err().to_string();
     assert!(e.contains("too short"), "{e}");

@@ -27,7 +27,10 @@ impl Documents {
 
     /// Holds out the end of each text.
     pub(crate) fn split(mut texts: Vec<String>) -> Self {
-        let end = |text: &mut String| text.split_off(text.floor_char_boundary(text.len() - text.len() / HELD_OUT));
+        let end = |text: &mut String| {
+            let from = text.len() - text.len() / HELD_OUT;
+            text.split_off((0..=from).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0))
+        };
         let held_out = texts.iter_mut().map(end).collect();
         Self { train: texts, held_out }
     }

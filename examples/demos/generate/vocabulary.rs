@@ -108,7 +108,7 @@ fn alphabet() -> impl Iterator<Item = char> {
 }
 
 fn fault(error: tokenizers::Error) -> anyhow::Error {
-    anyhow!("tokens: {error}")
+    anyhow::Error::from_boxed(error).context("tokens")
 }
 
 #[cfg(test)]
