@@ -13,7 +13,7 @@ mod tests;
 
 pub use attention::Attention;
 pub use linear::{Linear, Part, Then};
-pub use matmul::{describe, mul_mat, mul_mat_id, multiplies, multiplies_experts};
+pub use matmul::{describe, mul_mat, mul_mat_id, mul_mat_own, multiplies, multiplies_experts};
 
 /// Whether the processor has vectors that these kernels are compiled for. Otherwise ggml's kernels are faster.
 pub fn any() -> bool {

@@ -74,6 +74,16 @@ pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Ten
     if is_ours { mul_mat_at(level(), ctx, w, x) } else { ctx.mul_mat(w, x) }
 }
 
+/// [`mul_mat`] by these kernels wherever they have one for the type and shape, also where ggml's was measured to be faster: what
+/// compares them calls it.
+///
+/// # Errors
+///
+/// Those of [`Context::mul_mat`].
+pub fn mul_mat_own<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
+    mul_mat_at(level(), ctx, w, x)
+}
+
 /// Whether the product of so many rows was measured to be faster than ggml's.
 fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     let wide = level >= Level::Avx512;
