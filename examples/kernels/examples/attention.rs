@@ -102,7 +102,7 @@ fn attend(
     run.set(mask_in, mask)?;
     let start = now()?;
     run.compute()?;
-    let time = now()? - start;
+    let time = now()?.saturating_sub(start);
     Ok((time.as_secs_f64(), run.get::<f32>(y)?))
 }
 

@@ -114,7 +114,7 @@ fn seconds(weights: &Weights, x: &[f32], [depth, rows]: [usize; 2], own: bool) -
     run.set(input, x)?;
     let start = now()?;
     run.compute()?;
-    Ok((now()? - start).as_secs_f64())
+    Ok(now()?.saturating_sub(start).as_secs_f64())
 }
 
 /// The time that this process had a processor.
@@ -135,7 +135,7 @@ fn peak(rounds: usize) -> Result<f64> {
     for _ in 0..rounds {
         let start = now()?;
         let sums = simd.vectorize(Peak { simd, runs: RUNS });
-        times.push((now()? - start).as_secs_f64());
+        times.push(now()?.saturating_sub(start).as_secs_f64());
         std::hint::black_box(sums);
     }
     Ok(f64::from(RUNS) * f64::from(SUMS) * 8.0 * 2.0 / median(times) / 1e9)
@@ -149,6 +149,7 @@ struct Peak {
 impl pulp::NullaryFnOnce for Peak {
     type Output = [pulp::f32x8; 12];
 
+    #[expect(clippy::inline_always, reason = "what is not inlined is not compiled for the processor's vectors")]
     #[inline(always)]
     fn call(self) -> Self::Output {
         let Self { simd, runs } = self;

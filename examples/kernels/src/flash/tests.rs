@@ -104,7 +104,9 @@ impl Case {
             .collect();
         let sink = self.sinks.as_ref().map(|sinks| f64::from(sinks[head]));
         let most = scores.iter().map(|(_, s)| *s).chain(sink).fold(f64::NEG_INFINITY, f64::max);
-        scores.iter_mut().for_each(|(_, s)| *s = (*s - most).exp());
+        for (_, s) in &mut scores {
+            *s = (*s - most).exp();
+        }
         let total = scores.iter().map(|(_, s)| s).sum::<f64>() + sink.map_or(0.0, |s| (s - most).exp());
         let value = |i: usize| {
             let sum = scores.iter().map(|&(cell, s)| s * f64::from(self.v[row(cell) * v_size + i])).sum::<f64>();

@@ -36,7 +36,7 @@ fn of_six_bits<const BLOCK: usize>((by, [a, b, c]): &SixBits) -> [Eight; 2] {
         let [a, b, c] = [a[i] >> shift, b[i] >> shift, c[i] >> shift];
         // The last four have their upper two bits in the upper bits of the first four.
         let (scale, offset) =
-            if BLOCK < 4 { (a & 63, b & 63) } else { (c & 15 | a >> 2 & 48, c >> 4 & 15 | b >> 2 & 48) };
+            if BLOCK < 4 { (a & 63, b & 63) } else { (c & 15 | a >> 2 & 0x30, c >> 4 & 15 | b >> 2 & 0x30) };
         (all[0][i], all[1][i]) = (scale.cast_signed(), offset.cast_signed());
     }
     [times(all[0], by[0]), times(all[1], by[1])]
