@@ -1,6 +1,7 @@
 //! The tensors of a model on its devices.
 
 use ggml::gguf::Load as _;
+use ggml::ops::FlashAttnOptions;
 use ggml::{BufferType, Context, DType, Device, DeviceType, LeafIndex, LeafInfo, Tensor, Weights, WeightsBuilder};
 
 use crate::config::Config;
@@ -19,7 +20,9 @@ pub(crate) struct ModelWeights {
     /// Those that are longer than in the file.
     filled: Weights,
     tensors: Vec<WeightPlace>,
-    /// Whether this project's kernels compute products with a tensor.
+    /// Whether this project's kernels may be used in the layer of a matrix.
+    kernels: Vec<bool>,
+    /// Whether they compute products with a tensor.
     own: Vec<bool>,
 }
 
@@ -57,6 +60,18 @@ impl ModelWeights {
         let own = self.own.get(w.index()).is_some_and(|own| *own);
         if own { kernels::mul_mat_id(ctx, self.at(w), x, ids) } else { ctx.mul_mat_id(self.at(w), x, ids) }
     }
+
+    /// The attention of a layer, which `w` is a matrix of, by the kernels that are fastest.
+    pub(crate) fn flash_attn_ext<'c>(
+        &'c self,
+        ctx: &'c Context,
+        w: W,
+        [q, k, v]: [Tensor<'c>; 3],
+        how: FlashAttnOptions<'c>,
+    ) -> ggml::Result<Tensor<'c>> {
+        let own = self.kernels.get(w.index()).is_some_and(|own| *own);
+        if own { kernels::flash_attn_ext(ctx, q, k, v, how) } else { ctx.flash_attn_ext(q, k, v, how) }
+    }
 }
 
 /// The buffer type that a tensor is copied to; `None` if it isn't.
@@ -74,12 +89,13 @@ pub(crate) fn load(
     let cpu = Device::cpu()?;
     let extra = if options.repack { cpu.extra_buffer_types()? } else { Vec::new() };
     let mut places = Vec::new();
-    let mut own = Vec::new();
+    let (mut kernels, mut own) = (Vec::new(), Vec::new());
     for tensor in declared {
         let there = on_cpu(tensor, config, placing) && options.kernels && tensor.role == Role::Matrix;
         let (dtype, ne) = (files.tensor(&tensor.name)?.dtype(), tensor.shape.ne());
         let is_faster =
             if ne[2] == 1 { kernels::multiplies(dtype, ne) } else { kernels::multiplies_experts(dtype, ne) };
+        kernels.push(there);
         own.push(there && is_faster);
         let extra = if own.last() == Some(&true) { &[] } else { &extra[..] };
         places.push(place(tensor, files, config, placing, extra)?);
@@ -109,7 +125,7 @@ pub(crate) fn load(
         })
     };
     let tensors = declared.iter().zip(&places).map(index).collect::<Result<_>>()?;
-    Ok(ModelWeights { mapped, loaded, filled, tensors, own })
+    Ok(ModelWeights { mapped, loaded, filled, tensors, kernels, own })
 }
 
 /// The tensors of floats that have more elements than in the file: ones follow.

@@ -3,6 +3,7 @@
 #![allow(clippy::inline_always, reason = "what is not inlined is not compiled for the processor's vectors")]
 
 mod attention;
+mod flash;
 mod kernel;
 mod linear;
 mod math;
@@ -12,8 +13,9 @@ mod panels;
 mod tests;
 
 pub use attention::Attention;
+pub use flash::{flash_attn_ext, flash_attn_ext_own};
 pub use linear::{Linear, Part, Then};
-pub use matmul::{describe, mul_mat, mul_mat_id, multiplies, multiplies_experts};
+pub use matmul::{describe, mul_mat, mul_mat_id, mul_mat_own, multiplies, multiplies_experts};
 
 /// Whether the processor has vectors that these kernels are compiled for. Otherwise ggml's kernels are faster.
 pub fn any() -> bool {

@@ -32,21 +32,29 @@ pub(super) fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + erf)
 }
 
-/// `e^x` for `x <= 0`, or NaN; about 0 below -87.
+/// `e^x` for `x <= 0`, or NaN; 0 below -87.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+pub(super) fn exp(x: f32) -> f32 {
     /// ln 2 in two parts; the first has enough trailing zeros for exact products.
     const LN_2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
     /// 1 / n!, up to the precision of f32.
     const FACTORS: [f32; 8] =
         [1.0, 1.0, 0.5, 0.166_666_67, 0.041_666_668, 0.008_333_334, 0.001_388_888_9, 0.000_198_412_7];
-    let x = if x < -87.0 { -87.0 } else { x };
+    let is_small = x < -87.0;
+    let x = if is_small { -87.0 } else { x };
     let shifted = x * std::f32::consts::LOG2_E + WHOLE;
     let powers = shifted - WHOLE;
     let rest = (x - powers * LN_2[0]) - powers * LN_2[1];
     let power = f32::from_bits(polynomial(rest, FACTORS).to_bits().wrapping_add(shifted.to_bits() << 23));
     // What a NaN carries would be added to its exponent.
+    let power = if is_small { 0.0 } else { power };
     if x.is_nan() { x } else { power }
+}
+
+#[inline(always)]
+pub(super) fn tanh(x: f32) -> f32 {
+    let power = exp(-2.0 * x.abs());
+    ((1.0 - power) / (1.0 + power)).copysign(x)
 }
 
 /// Reduces `each` of the values by `join`, [`LANES`] at a time.
@@ -59,17 +67,24 @@ fn fold(row: &[f32], start: f32, each: impl Fn(f32) -> f32, join: impl Fn(f32, f
             *lane = join(*lane, each(x));
         }
     }
-    rest.iter().map(|&x| each(x)).chain(lanes).fold(start, join)
+    let mut n = LANES / 2;
+    while n > 0 {
+        for i in 0..n {
+            lanes[i] = join(lanes[i], lanes[n + i]);
+        }
+        n /= 2;
+    }
+    rest.iter().fold(lanes[0], |all, &x| join(all, each(x)))
 }
 
 /// The largest product with `scale`.
 #[inline(always)]
-fn max(row: &[f32], scale: f32) -> f32 {
+pub(super) fn max(row: &[f32], scale: f32) -> f32 {
     fold(row, f32::NEG_INFINITY, |x| x * scale, |a, b| if a > b { a } else { b })
 }
 
 #[inline(always)]
-fn sum(row: &[f32], each: impl Fn(f32) -> f32) -> f32 {
+pub(super) fn sum(row: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     fold(row, 0.0, each, |a, b| a + b)
 }
 

@@ -154,7 +154,8 @@ impl AttentionBlock {
             .with_mask(kv.mask(self.kind.window.is_some()))
             .with_sinks(self.sinks.map(|w| b.at(w)))
             .with_acc(Prec::F32);
-        let y = ctx.flash_attn_ext(ctx.permute(q, [0, 2, 1, 3])?, k, v, how)?;
+        let q = ctx.permute(q, [0, 2, 1, 3])?;
+        let y = b.weights.flash_attn_ext(ctx, self.output.weight, [q, k, v], how)?;
         let [size, heads, tokens, _] = y.ne();
         self.output.apply(b, ctx.reshape(y, [size * heads, tokens])?)
     }

@@ -10,7 +10,7 @@ use pulp::NullaryFnOnce;
 use super::activations::{self, BLOCK, Block};
 use super::panel::{self, HALF, Panel};
 use super::set::Set;
-use super::types::{self, Type, each_block};
+use super::types::{self, EIGHT, Eight, Type, each_block};
 use super::{Out, WIDTH, resize, weights};
 use crate::panels::Row;
 
@@ -18,6 +18,8 @@ use crate::panels::Row;
 const SEVERAL: usize = 16;
 /// The blocks of such a part, of which depths are multiples.
 const PART: usize = 8;
+/// Of the columns that a few rows of activations are multiplied by at a time, the pairs whose halves share vectors.
+const PAIRS: usize = EIGHT / 2;
 /// How far ahead of their use weights are fetched, in bytes: rows are read one by one, and the next rows follow.
 const AHEAD: usize = 1024;
 
@@ -72,10 +74,10 @@ pub(super) fn product<S: Set, T: Type>(
     if rows <= s.few::<T>() {
         let s = s.short();
         return match rows {
-            1 => few::<_, T, 2, 1>(s, columns, blocks, put),
-            2 => few::<_, T, 2, 2>(s, columns, blocks, put),
-            3 | 4 => few::<_, T, 1, 4>(s, columns, blocks, put),
-            _ => few::<_, T, 1, 8>(s, columns, blocks, put),
+            1 => few::<_, T, 1>(s, columns, blocks, put),
+            2 => few::<_, T, 2>(s, columns, blocks, put),
+            3 | 4 => few::<_, T, 4>(s, columns, blocks, put),
+            _ => few::<_, T, 8>(s, columns, blocks, put),
         };
     }
     let deep = if rows <= SEVERAL { PART } else { S::DEEP.min(n) };
@@ -110,7 +112,7 @@ impl<S: Set, T: Type> NullaryFnOnce for Unpack<'_, S, T> {
 }
 
 /// The products of up to `N` rows of activations.
-fn few<S: Set, T: Type, const C: usize, const N: usize>(
+fn few<S: Set, T: Type, const N: usize>(
     s: S,
     columns: &[&[T::Unit]; WIDTH],
     blocks: &[Block],
@@ -121,31 +123,34 @@ fn few<S: Set, T: Type, const C: usize, const N: usize>(
     for (row, blocks) in rows.iter_mut().zip(blocks.chunks_exact(n)) {
         *row = blocks;
     }
-    let sums = s.run(Few::<S, T, C, N> { s, columns, rows, dtype: PhantomData });
+    let sums = s.run(Few::<S, T, N> { s, columns, rows, dtype: PhantomData });
     sums.iter().enumerate().take(blocks.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
-/// Each row of the matrix is read once, `C` at a time, and multiplied by all rows of activations.
-struct Few<'a, S, T: Type, const C: usize, const N: usize> {
+/// Eight rows of the matrix are read at a time, once, and multiplied by all rows of activations. They are far apart: memory is
+/// read faster at several places at once.
+struct Few<'a, S, T: Type, const N: usize> {
     s: S,
     columns: &'a [&'a [T::Unit]; WIDTH],
     rows: [&'a [Block]; N],
     dtype: PhantomData<T>,
 }
 
-impl<S: Set, T: Type, const C: usize, const N: usize> NullaryFnOnce for Few<'_, S, T, C, N> {
+impl<S: Set, T: Type, const N: usize> NullaryFnOnce for Few<'_, S, T, N> {
     type Output = [[f32; WIDTH]; N];
 
     #[inline(always)]
     fn call(self) -> Self::Output {
-        let apart = const { WIDTH / C };
+        let apart = const { WIDTH / EIGHT };
         let mut all = [[0.0; WIDTH]; N];
         for i in 0..apart {
-            let mut columns = [self.columns[i]; C];
+            let mut columns = [self.columns[i]; EIGHT];
             for (c, column) in columns.iter_mut().enumerate() {
                 *column = self.columns[i + c * apart];
             }
-            let sums = dot::<S, T, C, N>(self.s, columns, self.rows);
+            // Behind the last column at each place come the first ones of the next `WIDTH` columns.
+            let next = if i + 1 < apart { 0 } else { (WIDTH - apart) * size_of_val(columns[0]) };
+            let sums = dot::<S, T, N>(self.s, columns, self.rows, next);
             for (all, sums) in all.iter_mut().zip(sums) {
                 for (c, sum) in sums.into_iter().enumerate() {
                     all[i + c * apart] = sum;
@@ -156,63 +161,88 @@ impl<S: Set, T: Type, const C: usize, const N: usize> NullaryFnOnce for Few<'_, 
     }
 }
 
-/// The products of some columns, for each row of activations.
+/// The products of eight columns, for each row of activations. What comes behind them lies `next` bytes farther.
 #[inline(always)]
-fn dot<S: Set, T: Type, const C: usize, const N: usize>(
+fn dot<S: Set, T: Type, const N: usize>(
     s: S,
-    mut columns: [&[T::Unit]; C],
+    mut columns: [&[T::Unit]; EIGHT],
     rows: [&[Block]; N],
-) -> [[f32; C]; N] {
+    next: usize,
+) -> [[f32; EIGHT]; N] {
+    const { assert!(S::LANES == EIGHT, "a lane for each column") };
     let n = columns[0].len();
     for column in &mut columns {
         *column = &column[..n];
     }
-    let mut sums = [[S::Floats::zeroed(); N]; C];
-    let mut offsets = [[0.0; N]; C];
+    let mut sums = [S::Floats::zeroed(); N];
     for u in 0..n {
         let mut parts: [&[Block]; N] = [&[]; N];
         for (part, row) in parts.iter_mut().zip(rows) {
             *part = &row[u * T::BLOCKS..][..T::BLOCKS];
         }
-        for (c, column) in columns.iter().enumerate() {
-            let unit = &column[u];
+        let ahead = if u + AHEAD / size_of::<T::Unit>() < n { AHEAD } else { AHEAD + next };
+        let mut units = [&columns[0][u]; EIGHT];
+        for (unit, column) in units.iter_mut().zip(columns) {
+            *unit = &column[u];
             for line in (0..size_of::<T::Unit>()).step_by(64) {
-                s.fetch(unit, AHEAD + line);
+                s.fetch(*unit, ahead + line);
             }
-            let scales = T::scales(s, unit);
-            each_block!(T, B => { add::<S, T, B, N>(s, unit, [scales[0][B], scales[1][B]], parts, (&mut sums[c], &mut offsets[c])); });
         }
+        let facts = T::facts(s, units);
+        each_block!(T, B => { add::<S, T, B, N>(s, units, T::scales::<B>(&facts), parts, &mut sums); });
     }
-    let mut all = [[0.0; C]; N];
-    for j in 0..N {
-        for c in 0..C {
-            all[j][c] = s.sum(sums[c][j]) - offsets[c][j];
-        }
+    let mut all = [[0.0; EIGHT]; N];
+    for (all, sums) in all.iter_mut().zip(sums) {
+        all.copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(&sums)));
     }
     all
 }
 
-/// Adds the products of a block, and its offsets.
+/// Adds the products of a block of each column, and their offsets.
 #[inline(always)]
 fn add<S: Set, T: Type, const B: usize, const N: usize>(
     s: S,
-    unit: &T::Unit,
-    [scale, other]: [f32; 2],
+    units: [&T::Unit; EIGHT],
+    scales: [Eight; 2],
     parts: [&[Block]; N],
-    (sums, offsets): (&mut [S::Floats; N], &mut [f32; N]),
+    sums: &mut [S::Floats; N],
 ) {
     let offset = types::offset::<S, T>();
-    let numbers = types::numbers::<S, T, B>(s, unit);
-    for (j, part) in parts.iter().enumerate() {
+    let [scales, others]: [S::Floats; 2] = scales.map(|x| bytemuck::pod_read_unaligned(bytemuck::bytes_of(&x)));
+    let mut numbers = [[s.ints(0); PAIRS]; 2];
+    for p in 0..PAIRS {
+        [numbers[0][p], numbers[1][p]] = types::pair::<S, T, B>(s, [units[p], units[p + PAIRS]]);
+    }
+    for (sum, part) in sums.iter_mut().zip(parts) {
         let x = &part[B];
-        let whole = if offset == 0 { s.ints(0) } else { s.starts(x.starts(offset, T::HALVES)) };
-        let products = s.dot(T::BITS, s.begin(whole), numbers, bytemuck::cast(x.numbers));
-        let whole = s.convert(s.end(whole, products));
-        let scales =
-            if T::HALVES == 1 { s.floats(scale * x.scale) } else { s.scales([scale * x.scale, other * x.scale]) };
-        sums[j] = s.mul_add(whole, scales, sums[j]);
+        let halves: S::Ints = bytemuck::cast(x.numbers);
+        let halves = s.pair(halves, halves);
+        let scale = s.floats(x.scale);
+        let starts = if offset == 0 { [0; 2] } else { x.starts(offset, T::HALVES) };
+        if T::HALVES == 2 {
+            for (h, scales) in [scales, others].into_iter().enumerate() {
+                let mut whole = [s.ints(0); PAIRS];
+                for (whole, numbers) in whole.iter_mut().zip(numbers[h]) {
+                    *whole = s.end(*whole, s.dot(T::BITS, s.begin(*whole), numbers, halves[h]));
+                }
+                let whole = s.convert(s.eight(s.ints(starts[h]), whole));
+                *sum = s.mul_add(whole, s.mul(scales, scale), *sum);
+            }
+        } else {
+            let mut whole = [s.ints(0); PAIRS];
+            for (p, whole) in whole.iter_mut().enumerate() {
+                let mut products = s.dot(T::BITS, s.begin(*whole), numbers[0][p], halves[0]);
+                if S::most(T::BITS) == 1 {
+                    *whole = s.end(*whole, products);
+                    products = s.begin(*whole);
+                }
+                *whole = s.end(*whole, s.dot(T::BITS, products, numbers[1][p], halves[1]));
+            }
+            let whole = s.convert(s.eight(s.ints(starts[0]), whole));
+            *sum = s.mul_add(whole, s.mul(scales, scale), *sum);
+        }
         if T::OFFSETS {
-            offsets[j] += other * x.total;
+            *sum = s.mul_sub(others, s.floats(x.total), *sum);
         }
     }
 }

@@ -6,6 +6,7 @@ use ggml::ops::{CustomOp, CustomOptions, Operands};
 
 use super::activations::{self, BLOCK, Block};
 use super::blocks;
+use super::float_rows;
 use super::floats::{self, Float, FloatScratch};
 use super::panel::Panel;
 use super::set::Set;
@@ -89,7 +90,7 @@ fn multiply_floats<S: Set, T: Float>(s: S, mut out: Out<'_>, operands: &Operands
     let used = picked.len() / tokens;
     for picked in picked.chunk_by(|a, b| a.0 == b.0) {
         let row = |i: usize| x.row([(picked[i].1 % used).min(several - 1), picked[i].1 / used, 0]);
-        floats::with_rows(picked.len(), row, |rows| {
+        float_rows::with_rows::<S>(picked.len(), row, floats, |rows, floats| {
             out.each(|part, put| {
                 let columns = &weights(operands, part, picked[0].0);
                 floats::product::<S, T>(s, columns, rows, floats, &mut |i, values| put(picked[i].1, values));

@@ -11,18 +11,17 @@ use ggml::{
 use pulp::NullaryFnOnce;
 
 use super::activations::BLOCK;
+use super::float_rows::{FEW, Rows, with_rows};
 use super::panel::HALF;
 use super::set::Set;
 use super::{Out, WIDTH, resize, weights};
 use crate::panels::Row;
 
-/// Up to so many rows of activations, a matrix is not unpacked.
-const FEW: usize = 8;
 /// The numbers of all rows of activations that are multiplied at a time, where there are few: they stay in the nearest cache.
 const NEAR: usize = 4096;
 
 /// A type of floats.
-pub(super) trait Float: Send + Sync + 'static {
+pub(crate) trait Float: Send + Sync + 'static {
     const DTYPE: DType;
     /// The bytes of a vector.
     type Bytes<S: Set>: Pod;
@@ -31,7 +30,7 @@ pub(super) trait Float: Send + Sync + 'static {
     fn load<S: Set>(s: S, bytes: &Self::Bytes<S>) -> S::Floats;
 }
 
-pub(super) struct F32;
+pub(crate) struct F32;
 pub(super) struct F16;
 pub(super) struct Bf16;
 
@@ -75,6 +74,8 @@ impl Float for Bf16 {
 pub(super) struct FloatScratch {
     panel: Vec<Row>,
     sums: Vec<Row>,
+    /// Rows of activations, in parts.
+    pub(super) parts: Vec<f32>,
 }
 
 thread_local! {
@@ -94,33 +95,22 @@ fn multiply<S: Set, T: Float>(s: S, mut out: Out<'_>, operands: &Operands<'_>, s
     let x = operands.rows::<f32>(1);
     let [_, n, ..] = x.shape();
     let row = |i| x.row([i, 0, 0]);
-    with_rows(n, row, |rows| {
+    with_rows::<S>(n, row, scratch, |rows, scratch| {
         out.each(|part, put| product::<S, T>(s, &weights(operands, part, 0), rows, scratch, put));
     });
-}
-
-/// Calls a function with a list of rows, for which a few need no memory.
-pub(super) fn with_rows<'a>(n: usize, row: impl Fn(usize) -> &'a [f32], f: impl FnOnce(&[&'a [f32]])) {
-    if n > FEW {
-        return f(&(0..n).map(row).collect::<Vec<_>>());
-    }
-    let mut rows = [row(0); FEW];
-    rows.iter_mut().enumerate().take(n).for_each(|(i, to)| *to = row(i));
-    f(&rows[..n]);
 }
 
 /// The products of columns and rows of activations. Matrices stay packed where the rows are few.
 pub(super) fn product<S: Set, T: Float>(
     s: S,
     columns: &[&[u8]; WIDTH],
-    rows: &[&[f32]],
+    Rows { n, depth, parts }: Rows<'_>,
     scratch: &mut FloatScratch,
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
-    let (n, depth) = (rows.len(), rows[0].len());
     if n <= FEW {
-        let mut all = [rows[0]; FEW];
-        all[..n].copy_from_slice(rows);
+        let mut all = [parts[0]; FEW];
+        all[..n].copy_from_slice(parts);
         return match n {
             1 => few::<S, T, 8, 1>(s, columns, &all, n, put),
             2 => few::<S, T, 4, 2>(s, columns, &all, n, put),
@@ -131,10 +121,10 @@ pub(super) fn product<S: Set, T: Float>(
     let deep = deep::<S>(depth);
     let (panel, sums) = (resize(&mut scratch.panel, deep), resize(&mut scratch.sums, n));
     sums.fill(Row::zeroed());
-    for from in (0..depth).step_by(deep) {
+    for (from, rows) in (0..depth).step_by(deep).zip(parts.chunks_exact(n)) {
         let panel = &mut panel[..deep.min(depth - from)];
-        s.run(UnpackFloats::<S, T> { s, columns, from, panel, dtype: PhantomData });
-        tiles(s, rows, from, panel, sums);
+        s.run(UnpackFloats::<S, T>::new(s, columns, from, panel));
+        tiles(s, rows, panel, sums);
     }
     for (i, sums) in sums.iter().enumerate() {
         put(i, &sums.0);
@@ -243,12 +233,19 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
 }
 
 /// Unpacks [`WIDTH`] rows of the matrix to the columns of a panel.
-struct UnpackFloats<'a, S, T> {
+pub(crate) struct UnpackFloats<'a, S, T> {
     s: S,
     columns: &'a [&'a [u8]; WIDTH],
     from: usize,
     panel: &'a mut [Row],
     dtype: PhantomData<T>,
+}
+
+impl<'a, S, T> UnpackFloats<'a, S, T> {
+    /// Unpacks as many numbers of each row, from `from` on, as the panel is deep.
+    pub(crate) fn new(s: S, columns: &'a [&'a [u8]; WIDTH], from: usize, panel: &'a mut [Row]) -> Self {
+        Self { s, columns, from, panel, dtype: PhantomData }
+    }
 }
 
 impl<S: Set, T: Float> NullaryFnOnce for UnpackFloats<'_, S, T> {
@@ -257,8 +254,10 @@ impl<S: Set, T: Float> NullaryFnOnce for UnpackFloats<'_, S, T> {
     #[inline(always)]
     fn call(self) {
         let Self { s, columns, from, panel, .. } = self;
-        for (k, to) in panel.chunks_exact_mut(S::LANES).enumerate() {
-            for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
+        let deep = panel.len();
+        let panel = strips::<S>(panel);
+        for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
+            for k in 0..deep / S::LANES {
                 let mut square = S::Square::zeroed();
                 for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
                     let bytes = &vectors::<T::Bytes<S>, _>(row)[from / S::LANES + k];
@@ -267,13 +266,28 @@ impl<S: Set, T: Float> NullaryFnOnce for UnpackFloats<'_, S, T> {
                     *to = numbers;
                 }
                 let square = s.transpose(square);
-                let rows: &[f32] = bytemuck::cast_slice(std::slice::from_ref(&square));
-                for (to, numbers) in to.iter_mut().zip(rows.chunks_exact(S::LANES)) {
-                    to.0[at * S::LANES..][..S::LANES].copy_from_slice(numbers);
+                let rows: &[S::Floats] = bytemuck::cast_slice(std::slice::from_ref(&square));
+                let to = &mut panel[at / 2 * deep + k * S::LANES..][..S::LANES];
+                for (to, numbers) in to.iter_mut().zip(rows) {
+                    to[at % 2] = *numbers;
                 }
             }
         }
     }
+}
+
+/// A panel as strips of two vectors of columns, one strip after the other: what is multiplied at a time lies together, so that
+/// it takes all places of the nearest cache.
+#[inline(always)]
+fn strips<S: Set>(panel: &mut [Row]) -> &mut [[S::Floats; 2]] {
+    bytemuck::cast_slice_mut::<_, S::Floats>(panel).as_chunks_mut().0
+}
+
+/// Sets a number of a panel that is `deep` numbers deep.
+pub(super) fn set<S: Set>(panel: &mut [Row], k: usize, column: usize, x: f32) {
+    let (deep, width) = (panel.len(), 2 * S::LANES);
+    let numbers: &mut [f32] = bytemuck::cast_slice_mut(panel);
+    numbers[(column / width * deep + k) * width + column % width] = x;
 }
 
 /// The rows of a panel that stay in the nearest cache.
@@ -281,8 +295,8 @@ pub(super) fn deep<S: Set>(depth: usize) -> usize {
     S::DEEP.saturating_mul(BLOCK).min(depth)
 }
 
-/// Adds the products of rows of activations and a panel, whose first row is `from` of the activations.
-pub(super) fn tiles<S: Set>(s: S, rows: &[&[f32]], from: usize, panel: &[Row], sums: &mut [Row]) {
+/// Adds the products of rows, or parts of them, and a panel that is as deep, or deeper.
+pub(crate) fn tiles<S: Set>(s: S, rows: &[&[f32]], panel: &[Row], sums: &mut [Row]) {
     // As many rows as registers hold; of the last ones, as few as there are.
     let most = if S::LANES == HALF { 12 } else { 6 };
     let whole = rows.len() / most * most;
@@ -290,69 +304,77 @@ pub(super) fn tiles<S: Set>(s: S, rows: &[&[f32]], from: usize, panel: &[Row], s
     for (rows, sums) in [(rows, sums), (last_rows, last_sums)] {
         match rows.len() {
             0 => {}
-            1 => s.run(FloatTiles::<S, 1, 2> { s, rows, from, panel, sums }),
-            2 => s.run(FloatTiles::<S, 2, 2> { s, rows, from, panel, sums }),
-            3 | 4 => s.run(FloatTiles::<S, 4, 2> { s, rows, from, panel, sums }),
-            _ if S::LANES == HALF => s.run(FloatTiles::<S, 12, 2> { s, rows, from, panel, sums }),
-            _ => s.run(FloatTiles::<S, 6, 2> { s, rows, from, panel, sums }),
+            1 => s.run(FloatTiles::<S, 1> { s, rows, panel, sums }),
+            2 => s.run(FloatTiles::<S, 2> { s, rows, panel, sums }),
+            3 | 4 => s.run(FloatTiles::<S, 4> { s, rows, panel, sums }),
+            _ if S::LANES == HALF => s.run(FloatTiles::<S, 12> { s, rows, panel, sums }),
+            _ => s.run(FloatTiles::<S, 6> { s, rows, panel, sums }),
         }
     }
 }
 
-/// Adds the products of `R` rows and `V` vectors of columns at a time.
-struct FloatTiles<'a, S, const R: usize, const V: usize> {
+/// Adds the products of `R` rows and a strip of the panel at a time.
+struct FloatTiles<'a, S, const R: usize> {
     s: S,
     rows: &'a [&'a [f32]],
-    from: usize,
     panel: &'a [Row],
     sums: &'a mut [Row],
 }
 
-impl<S: Set, const R: usize, const V: usize> NullaryFnOnce for FloatTiles<'_, S, R, V> {
+impl<S: Set, const R: usize> NullaryFnOnce for FloatTiles<'_, S, R> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let Self { s, rows: all_rows, from, panel, sums: all } = self;
+        let Self { s, rows: all_rows, panel, sums: all } = self;
         let last = all.len() - 1;
-        for at in 0..WIDTH / S::LANES / V {
+        let deep = all_rows[0].len();
+        let numbers: &[[S::Floats; 2]] = bytemuck::cast_slice::<_, S::Floats>(panel).as_chunks().0;
+        for (at, strip) in numbers.chunks_exact(panel.len()).enumerate() {
+            let strip = &strip[..deep];
             for first in (0..all.len()).step_by(R) {
                 let mut rows: [&[f32]; R] = [&[]; R];
-                let mut sums = [[S::Floats::zeroed(); V]; R];
+                let mut next: [&[f32]; R] = [&[]; R];
+                let mut sums = [[S::Floats::zeroed(); 2]; R];
                 for i in 0..R {
                     let row = (first + i).min(last);
-                    rows[i] = &all_rows[row][from..][..panel.len()];
+                    rows[i] = &all_rows[row][..deep];
+                    next[i] = &all_rows[(row + R).min(last)][..deep];
                     sums[i] = vectors(&all[row].0).as_chunks().0[at];
                 }
-                let sums = tile::<S, R, V>(s, rows, panel, at, sums);
+                let sums = tile::<S, R>(s, rows, next, strip, sums);
                 for (all, sums) in all[first..].iter_mut().zip(sums) {
-                    all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
+                    all.0[at * 2 * S::LANES..][..2 * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
                 }
             }
         }
     }
 }
 
-/// Adds the products of `R` rows and a panel's vectors from `V * at` on.
+/// The numbers of a cache line.
+const LINE: usize = 16;
+
+/// Adds the products of `R` rows and a strip, and fetches the next rows.
 #[inline(always)]
-fn tile<S: Set, const R: usize, const V: usize>(
+fn tile<S: Set, const R: usize>(
     s: S,
-    mut rows: [&[f32]; R],
-    panel: &[Row],
-    at: usize,
-    mut sums: [[S::Floats; V]; R],
-) -> [[S::Floats; V]; R] {
-    // Tells the compiler that all indices are in bounds.
-    for row in &mut rows {
-        *row = &row[..panel.len()];
-    }
-    assert!(at < WIDTH / S::LANES / V, "vectors of a row");
-    for (k, numbers) in panel.iter().enumerate() {
-        let numbers: [S::Floats; V] = vectors(&numbers.0).as_chunks().0[at];
-        for (sums, row) in sums.iter_mut().zip(rows) {
-            let x = s.floats(row[k]);
-            for v in 0..V {
-                sums[v] = s.mul_add(numbers[v], x, sums[v]);
+    rows: [&[f32]; R],
+    next: [&[f32]; R],
+    strip: &[[S::Floats; 2]],
+    mut sums: [[S::Floats; 2]; R],
+) -> [[S::Floats; 2]; R] {
+    for (line, numbers) in strip.chunks(LINE).enumerate() {
+        let mut some: [&[f32]; R] = [&[]; R];
+        for i in 0..R {
+            s.fetch(&next[i][line * LINE], 0);
+            some[i] = &rows[i][line * LINE..][..numbers.len()];
+        }
+        for (k, numbers) in numbers.iter().enumerate() {
+            for (sums, row) in sums.iter_mut().zip(some) {
+                let x = s.floats(row[k]);
+                for v in 0..2 {
+                    sums[v] = s.mul_add(numbers[v], x, sums[v]);
+                }
             }
         }
     }

@@ -8,10 +8,11 @@
 mod activations;
 mod blocks;
 mod experts;
+mod float_rows;
 mod floats;
 mod out;
 mod panel;
-mod set;
+pub(crate) mod set;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -25,13 +26,14 @@ use ggml::{
     ops::{CustomOp, Operands},
 };
 
-use floats::{Bf16, F16, F32, Float};
+use floats::{Bf16, F16, Float};
+pub(crate) use floats::{F32, UnpackFloats, tiles};
 use out::Out;
 pub use set::describe;
 #[cfg(test)]
 pub(crate) use set::levels;
-pub(crate) use set::{Level, level};
-use set::{Set, with_set};
+use set::with_set;
+pub(crate) use set::{Level, Set, level};
 use types::{Iq4Nl, Iq4Xs, MxFp4, Q4_0, Q4_1, Q4K, Q5_0, Q5K, Q6K, Q8_0, Type};
 pub(crate) use unpacked::UnpackedPanels;
 
@@ -67,19 +69,31 @@ fn has_whole_tiles([depth, columns, n2, n3]: [i64; 4]) -> bool {
 /// # Errors
 ///
 /// Those of [`Context::mul_mat`], which computes what these kernels don't: see [`multiplies`]. It also computes what it was
-/// measured to compute faster: one or two rows of some types, and many rows of floats without AVX-512.
+/// measured to compute faster: one or two rows of some types, and some numbers of rows of floats without AVX-512.
 pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
     let [_, rows, ..] = x.ne();
     let is_ours = multiplies(w.dtype(), w.ne()) && is_faster(level(), w.dtype(), rows);
     if is_ours { mul_mat_at(level(), ctx, w, x) } else { ctx.mul_mat(w, x) }
 }
 
+/// [`mul_mat`] by these kernels wherever they have one for the type and shape, also where ggml's was measured to be faster: what
+/// compares them calls it.
+///
+/// # Errors
+///
+/// Those of [`Context::mul_mat`].
+pub fn mul_mat_own<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
+    mul_mat_at(level(), ctx, w, x)
+}
+
 /// Whether the product of so many rows was measured to be faster than ggml's.
 fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     let wide = level >= Level::Avx512;
     match dtype {
-        DType::F32 => (3..=8).contains(&rows),
-        DType::F16 | DType::BF16 => wide || rows <= 8,
+        DType::F32 if wide => (3..=8).contains(&rows),
+        DType::F32 => rows >= 64,
+        DType::F16 => wide || (2..=4).contains(&rows),
+        DType::BF16 => wide || (2..=4).contains(&rows) || rows >= 64,
         DType::Q5_0 | DType::Q5_K | DType::Q6_K => rows > 2,
         _ => true,
     }
@@ -183,7 +197,7 @@ fn operations<S: Set>(s: S, level: Level) -> Vec<Operations> {
 }
 
 /// A list of this length, which may have old values.
-fn resize<T: Zeroable + Clone>(list: &mut Vec<T>, n: usize) -> &mut [T] {
+pub(crate) fn resize<T: Zeroable + Clone>(list: &mut Vec<T>, n: usize) -> &mut [T] {
     list.resize(n, T::zeroed());
     list
 }

@@ -3,7 +3,7 @@
 use ggml::ops::RowsMut;
 
 /// The columns of the product that a task computes, in parts of [`super::WIDTH`].
-pub(super) enum Out<'a> {
+pub(crate) enum Out<'a> {
     /// Of a single row, part by part, once.
     One(RowsMut<'a, f32>),
     /// The parts of the first row, then those of the second, and so on; and the index of the first part.

@@ -33,17 +33,19 @@ pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: u
     let n = to.len() / T::BLOCKS;
     for (at, rows) in rows.as_chunks::<QUADS>().0.iter().enumerate() {
         for (u, to) in to.chunks_exact_mut(T::BLOCKS).enumerate().take(n) {
-            for (i, row) in rows.iter().enumerate() {
-                let unit = &row[first + u];
+            let mut units = [&rows[0][first + u]; QUADS];
+            for (unit, row) in units.iter_mut().zip(rows) {
+                *unit = &row[first + u];
                 for line in (0..size_of::<T::Unit>()).step_by(64) {
-                    s.fetch(unit, ahead + line);
-                }
-                let scales = T::scales(s, unit);
-                for (b, to) in to.iter_mut().enumerate() {
-                    to.scales.as_flattened_mut()[at * QUADS + i] = scales[0][b];
-                    to.others.as_flattened_mut()[at * QUADS + i] = scales[1][b];
+                    s.fetch(*unit, ahead + line);
                 }
             }
+            let facts = T::facts(s, units);
+            each_block!(T, B => {
+                let [scales, others] = T::scales::<B>(&facts);
+                to[B].scales.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&scales);
+                to[B].others.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&others);
+            });
             each_block!(T, B => { transpose::<S, T, B>(s, rows, first + u, at, &mut to[B]); });
         }
     }

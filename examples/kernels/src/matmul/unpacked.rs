@@ -9,6 +9,7 @@ use ggml::{DType, Quantize as _, Result};
 use super::WIDTH;
 use super::activations::{self, BLOCK, Block};
 use super::blocks::Unpack;
+use super::float_rows;
 use super::floats;
 use super::panel::{self, Panel};
 use super::set::{Level, Plain, Set, with_set};
@@ -81,10 +82,13 @@ impl<S> Debug for OfFloats<S> {
 impl<S: Set> OfFloats<S> {
     fn new(s: S, values: &[f32], columns: usize) -> Self {
         let depth = values.len() / columns;
+        let deep = floats::deep::<S>(depth);
         let mut list = vec![Row::zeroed(); depth * columns.div_ceil(WIDTH)];
         for (i, column) in values.chunks_exact(depth).enumerate() {
-            let panel = &mut list[i / WIDTH * depth..][..depth];
-            panel.iter_mut().zip(column).for_each(|(row, &x)| row.0[i % WIDTH] = x);
+            let panel = list[i / WIDTH * depth..][..depth].chunks_mut(deep);
+            for (part, column) in panel.zip(column.chunks(deep)) {
+                column.iter().enumerate().for_each(|(k, &x)| floats::set::<S>(part, k, i % WIDTH, x));
+            }
         }
         Self { s, depth, list }
     }
@@ -93,11 +97,13 @@ impl<S: Set> OfFloats<S> {
 impl<S: Set> Unpacked for OfFloats<S> {
     fn multiply(&self, rows: &[&[f32]], _: &[Block], done: Done<'_>) {
         let deep = floats::deep::<S>(self.depth);
-        let mut sums = vec![Row::zeroed(); rows.len()];
+        let (mut numbers, n) = (Vec::new(), rows.len());
+        let parts = float_rows::in_parts(deep, n, |i| &rows[i][..self.depth], &mut numbers);
+        let mut sums = vec![Row::zeroed(); n];
         for (i, panel) in self.list.chunks_exact(self.depth).enumerate() {
             sums.fill(Row::zeroed());
-            for (part, from) in panel.chunks(deep).zip((0..).step_by(deep)) {
-                floats::tiles(self.s, rows, from, part, &mut sums);
+            for (part, rows) in panel.chunks(deep).zip(parts.chunks_exact(n)) {
+                floats::tiles(self.s, rows, part, &mut sums);
             }
             sums.iter().enumerate().for_each(|(row, sums)| done(i, row, &sums.0));
         }

@@ -174,16 +174,6 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
-    fn starts(self, [a, b]: [i32; 2]) -> __m256i {
-        self.0.avx._mm256_setr_epi32(a, 0, 0, 0, b, 0, 0, 0)
-    }
-
-    #[inline(always)]
-    fn scales(self, [a, b]: [f32; 2]) -> __m256 {
-        self.0.avx._mm256_setr_ps(a, a, a, a, b, b, b, b)
-    }
-
-    #[inline(always)]
     fn convert(self, x: __m256i) -> __m256 {
         self.0.avx._mm256_cvtepi32_ps(x)
     }
@@ -250,6 +240,19 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
         }
         let ones = self.0.avx._mm256_set1_epi16(1);
         self.0.avx2._mm256_add_epi32(sums, self.0.avx2._mm256_madd_epi16(products, ones))
+    }
+
+    #[inline(always)]
+    fn pair(self, a: __m256i, b: __m256i) -> [__m256i; 2] {
+        let avx2 = self.0.avx2;
+        [avx2._mm256_permute2x128_si256::<0x20>(a, b), avx2._mm256_permute2x128_si256::<0x31>(a, b)]
+    }
+
+    #[inline(always)]
+    fn eight(self, start: __m256i, [a, b, c, d]: [__m256i; 4]) -> __m256i {
+        let avx2 = self.0.avx2;
+        let sums = avx2._mm256_hadd_epi32(avx2._mm256_hadd_epi32(a, b), avx2._mm256_hadd_epi32(c, d));
+        avx2._mm256_add_epi32(start, sums)
     }
 
     #[inline(always)]

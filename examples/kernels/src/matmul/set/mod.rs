@@ -66,10 +66,6 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn ints(self, x: i32) -> Self::Ints;
     /// The number in each lane.
     fn floats(self, x: f32) -> Self::Floats;
-    /// Zeros, except in the first lane of each half.
-    fn starts(self, halves: [i32; 2]) -> Self::Ints;
-    /// A number for each half.
-    fn scales(self, halves: [f32; 2]) -> Self::Floats;
     /// Integers as floats.
     fn convert(self, x: Self::Ints) -> Self::Floats;
     /// `a b`.
@@ -89,6 +85,27 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn dot(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints;
     /// The earlier sums and the products.
     fn end(self, sums: Self::Ints, products: Self::Ints) -> Self::Ints;
+    /// The first halves of two vectors, and the second ones.
+    #[inline(always)]
+    fn pair(self, a: Self::Ints, b: Self::Ints) -> [Self::Ints; 2] {
+        let mut all = [a, b];
+        let bytes = size_of::<Self::Ints>() / 2;
+        let halves: &mut [u8] = bytemuck::cast_slice_mut(&mut all);
+        let (first, second) = halves.split_at_mut(2 * bytes);
+        first[bytes..].swap_with_slice(&mut second[..bytes]);
+        all
+    }
+    /// The sums of the lanes of the first halves of four vectors, then those of the second ones, plus `start`.
+    #[inline(always)]
+    fn eight(self, start: Self::Ints, all: [Self::Ints; 4]) -> Self::Ints {
+        let mut sums = start;
+        let lanes: &mut [i32] = bytemuck::cast_slice_mut(std::slice::from_mut(&mut sums));
+        let halves: &[i32] = bytemuck::cast_slice(&all);
+        for (i, half) in halves.chunks_exact(lanes.len() / 2).enumerate() {
+            lanes[i / 2 + i % 2 * 4] += half.iter().sum::<i32>();
+        }
+        sums
+    }
     /// From columns to rows.
     fn transpose(self, square: Self::Square) -> Self::Square;
 

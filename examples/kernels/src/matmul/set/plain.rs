@@ -64,14 +64,6 @@ impl Set for Plain {
         [x; LANES]
     }
 
-    fn starts(self, [a, b]: [i32; 2]) -> [i32; LANES] {
-        [a, 0, 0, 0, b, 0, 0, 0]
-    }
-
-    fn scales(self, [a, b]: [f32; 2]) -> [f32; LANES] {
-        [a, a, a, a, b, b, b, b]
-    }
-
     #[expect(clippy::cast_precision_loss, reason = "a sum of products of bytes")]
     fn convert(self, x: [i32; LANES]) -> [f32; LANES] {
         x.map(|x| x as f32)

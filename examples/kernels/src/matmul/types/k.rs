@@ -3,7 +3,7 @@
 use ggml::DType;
 
 use super::super::set::Set;
-use super::{BLOCKS, Scales, Type, half, part};
+use super::{EIGHT, Eight, Type, half, part, times, word};
 
 pub(crate) struct Q4K;
 pub(crate) struct Q5K;
@@ -19,26 +19,32 @@ fn shared(bytes: &[u8; 32], which: usize) -> [u8; 32] {
     all
 }
 
-/// The scales and offsets of `q4_K` and `q5_K`: numbers of six bits, times a factor for all.
+/// What the scales and offsets of `q4_K` and `q5_K` are made of: factors for all, and words with numbers of six bits.
+type SixBits = ([Eight; 2], [[u32; EIGHT]; 3]);
+
 #[inline(always)]
-fn six_bits<S: Set>(s: S, unit: &[u8]) -> Scales {
-    let (scale, offset) = (half(s, unit, 0), half(s, unit, 2));
-    let [a, b, c] = [4, 8, 12].map(|at| u32::from_le_bytes(*part(unit, at)));
-    // The last four have their upper two bits in the upper bits of the first four.
-    let scales = [a & 0x3f3f_3f3f, c & 0x0f0f_0f0f | a >> 2 & 0x3030_3030];
-    let offsets = [b & 0x3f3f_3f3f, c >> 4 & 0x0f0f_0f0f | b >> 2 & 0x3030_3030];
-    let bytes = |words: [u32; 2]| bytemuck::cast::<_, [u8; BLOCKS]>(words.map(u32::to_le));
-    let (scales, offsets) = (bytes(scales), bytes(offsets));
-    let mut all = [[0.0; BLOCKS]; 2];
-    for i in 0..BLOCKS {
-        all[0][i] = f32::from(scales[i]) * scale;
-        all[1][i] = f32::from(offsets[i]) * offset;
+fn six_bits<S: Set, const N: usize>(s: S, units: [&[u8; N]; EIGHT]) -> SixBits {
+    ([half(s, units, 0), half(s, units, 2)], [word(units, 4), word(units, 8), word(units, 12)])
+}
+
+/// A scale and an offset of each of eight columns.
+#[inline(always)]
+fn of_six_bits<const BLOCK: usize>((by, [a, b, c]): &SixBits) -> [Eight; 2] {
+    let mut all = [[0; EIGHT]; 2];
+    let shift = BLOCK % 4 * 8;
+    for i in 0..EIGHT {
+        let [a, b, c] = [a[i] >> shift, b[i] >> shift, c[i] >> shift];
+        // The last four have their upper two bits in the upper bits of the first four.
+        let (scale, offset) =
+            if BLOCK < 4 { (a & 63, b & 63) } else { (c & 15 | a >> 2 & 0x30, c >> 4 & 15 | b >> 2 & 0x30) };
+        (all[0][i], all[1][i]) = (scale.cast_signed(), offset.cast_signed());
     }
-    all
+    [times(all[0], by[0]), times(all[1], by[1])]
 }
 
 impl Type for Q4K {
     type Unit = [u8; 144];
+    type Facts = SixBits;
 
     const DTYPE: DType = DType::Q4_K;
     const BLOCKS: usize = 8;
@@ -51,13 +57,19 @@ impl Type for Q4K {
     }
 
     #[inline(always)]
-    fn scales<S: Set>(s: S, unit: &[u8; 144]) -> Scales {
-        six_bits(s, unit)
+    fn facts<S: Set>(s: S, units: [&[u8; 144]; EIGHT]) -> SixBits {
+        six_bits(s, units)
+    }
+
+    #[inline(always)]
+    fn scales<const BLOCK: usize>(facts: &SixBits) -> [Eight; 2] {
+        of_six_bits::<BLOCK>(facts)
     }
 }
 
 impl Type for Q5K {
     type Unit = [u8; 176];
+    type Facts = SixBits;
 
     const DTYPE: DType = DType::Q5_K;
     const BLOCKS: usize = 8;
@@ -76,13 +88,20 @@ impl Type for Q5K {
     }
 
     #[inline(always)]
-    fn scales<S: Set>(s: S, unit: &[u8; 176]) -> Scales {
-        six_bits(s, unit)
+    fn facts<S: Set>(s: S, units: [&[u8; 176]; EIGHT]) -> SixBits {
+        six_bits(s, units)
+    }
+
+    #[inline(always)]
+    fn scales<const BLOCK: usize>(facts: &SixBits) -> [Eight; 2] {
+        of_six_bits::<BLOCK>(facts)
     }
 }
 
 impl Type for Q6K {
     type Unit = [u8; 210];
+    /// A factor for all, and words of four scales.
+    type Facts = (Eight, [[u32; EIGHT]; 4]);
 
     const DTYPE: DType = DType::Q6_K;
     const BLOCKS: usize = 8;
@@ -103,13 +122,19 @@ impl Type for Q6K {
     }
 
     #[inline(always)]
-    fn scales<S: Set>(s: S, unit: &[u8; 210]) -> Scales {
-        let by = half(s, unit, 208);
-        let scales: &[u8; 16] = part(unit, 192);
-        let mut all = [[0.0; BLOCKS]; 2];
-        for i in 0..2 * BLOCKS {
-            all[i % 2][i / 2] = f32::from(scales[i].cast_signed()) * by;
+    fn facts<S: Set>(s: S, units: [&[u8; 210]; EIGHT]) -> Self::Facts {
+        (half(s, units, 208), [word(units, 192), word(units, 196), word(units, 200), word(units, 204)])
+    }
+
+    #[inline(always)]
+    fn scales<const BLOCK: usize>((by, words): &Self::Facts) -> [Eight; 2] {
+        let mut all = [[0; EIGHT]; 2];
+        for (h, all) in all.iter_mut().enumerate() {
+            let before = 24 - (BLOCK % 2 * 2 + h) * 8;
+            for (to, word) in all.iter_mut().zip(words[BLOCK / 2]) {
+                *to = (word << before).cast_signed() >> 24;
+            }
         }
-        all
+        all.map(|all| times(all, *by))
     }
 }

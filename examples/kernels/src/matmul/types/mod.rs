@@ -14,11 +14,11 @@ pub(crate) use simple::{Q4_0, Q4_1, Q5_0, Q8_0};
 
 use super::set::Set;
 
-/// The most blocks of a unit.
-pub(crate) const BLOCKS: usize = 8;
+/// The columns whose scales are computed together.
+pub(crate) const EIGHT: usize = 8;
 
-/// The scale of each block of a unit; and its offset, or the scale of its second half.
-pub(crate) type Scales = [[f32; BLOCKS]; 2];
+/// A number of each of these columns.
+pub(crate) type Eight = [f32; EIGHT];
 
 /// A block type.
 pub(crate) trait Type: Send + Sync + 'static {
@@ -37,10 +37,25 @@ pub(crate) trait Type: Send + Sync + 'static {
     /// 2 if each half of a block has a scale of its own.
     const HALVES: usize = 1;
 
+    /// What the scales of all blocks are made of.
+    type Facts: Copy;
+
     /// The numbers of a block.
     fn numbers<S: Set, const BLOCK: usize>(s: S, unit: &Self::Unit) -> [u8; 32];
-    /// The scales of all blocks.
-    fn scales<S: Set>(s: S, unit: &Self::Unit) -> Scales;
+    /// What [`Type::scales`] needs.
+    fn facts<S: Set>(s: S, units: [&Self::Unit; EIGHT]) -> Self::Facts;
+    /// The scales of a block of eight columns; and the offsets, or the scales of second halves.
+    fn scales<const BLOCK: usize>(facts: &Self::Facts) -> [Eight; 2];
+
+    /// The numbers of the first halves of two blocks, and those of the second halves.
+    #[inline(always)]
+    fn pair<S: Set, const BLOCK: usize>(s: S, units: [&Self::Unit; 2]) -> [[u8; 32]; 2] {
+        let [a, b] = [Self::numbers::<S, BLOCK>(s, units[0]), Self::numbers::<S, BLOCK>(s, units[1])];
+        let [first, second] = s.pair(bytemuck::pod_read_unaligned(&a), bytemuck::pod_read_unaligned(&b));
+        let (mut all, bytes) = ([[0; 32]; 2], [first, second]);
+        all.as_flattened_mut().copy_from_slice(bytemuck::cast_slice(&bytes));
+        all
+    }
 }
 
 /// The numbers of a block as [`Set::dot`] takes them.
@@ -53,6 +68,18 @@ pub(crate) fn numbers<S: Set, T: Type, const BLOCK: usize>(s: S, unit: &T::Unit)
         }
     }
     bytemuck::pod_read_unaligned(&numbers)
+}
+
+/// [`Type::pair`] as [`Set::dot`] takes them.
+#[inline(always)]
+pub(crate) fn pair<S: Set, T: Type, const BLOCK: usize>(s: S, units: [&T::Unit; 2]) -> [S::Ints; 2] {
+    let mut pair = T::pair::<S, BLOCK>(s, units);
+    if T::BITS == 8 && !S::SIGNED {
+        for x in pair.as_flattened_mut() {
+            *x ^= 0x80;
+        }
+    }
+    [bytemuck::pod_read_unaligned(&pair[0]), bytemuck::pod_read_unaligned(&pair[1])]
 }
 
 /// What is subtracted from each of them.
@@ -86,6 +113,19 @@ fn nibbles(bytes: &[u8; 16]) -> [u8; 32] {
     all
 }
 
+/// Those of two units: the lower halves, and the upper ones.
+#[inline(always)]
+fn nibbles_of_two([a, b]: [&[u8; 16]; 2]) -> [[u8; 32]; 2] {
+    let mut all = [[0; 32]; 2];
+    for (i, bytes) in [a, b].into_iter().enumerate() {
+        for (k, x) in bytes.iter().enumerate() {
+            all[0][16 * i + k] = x & 15;
+            all[1][16 * i + k] = x >> 4;
+        }
+    }
+    all
+}
+
 /// Some bytes of a unit.
 #[inline(always)]
 fn part<const N: usize>(unit: &[u8], at: usize) -> &[u8; N] {
@@ -95,16 +135,33 @@ fn part<const N: usize>(unit: &[u8], at: usize) -> &[u8; N] {
     }
 }
 
-/// The number in `f16` at an offset.
+/// The number in `f16` at an offset of each unit.
 #[inline(always)]
-fn half<S: Set>(s: S, unit: &[u8], at: usize) -> f32 {
-    s.half(u16::from_le_bytes(*part(unit, at)))
+fn half<S: Set, const N: usize>(s: S, units: [&[u8; N]; EIGHT], at: usize) -> Eight {
+    let mut all = [0.0; EIGHT];
+    for (to, unit) in all.iter_mut().zip(units) {
+        *to = s.half(u16::from_le_bytes(*part(unit, at)));
+    }
+    all
 }
 
-/// The scale of the only block.
+/// The word of 32 bits at an offset of each unit.
 #[inline(always)]
-fn one(scale: f32, other: f32) -> Scales {
-    let mut all = [[0.0; BLOCKS]; 2];
-    (all[0][0], all[1][0]) = (scale, other);
+fn word<const N: usize>(units: [&[u8; N]; EIGHT], at: usize) -> [u32; EIGHT] {
+    let mut all = [0; EIGHT];
+    for (to, unit) in all.iter_mut().zip(units) {
+        *to = u32::from_le_bytes(*part(unit, at));
+    }
+    all
+}
+
+/// Small integers times numbers.
+#[inline(always)]
+#[expect(clippy::cast_precision_loss, reason = "they have eight bits")]
+fn times(integers: [i32; EIGHT], by: Eight) -> Eight {
+    let mut all = by;
+    for (to, integer) in all.iter_mut().zip(integers) {
+        *to *= integer as f32;
+    }
     all
 }

@@ -3,7 +3,7 @@
 use ggml::DType;
 
 use super::super::set::Set;
-use super::{Scales, Type, half, nibbles, one, part};
+use super::{EIGHT, Eight, Type, half, nibbles, nibbles_of_two, part};
 
 pub(crate) struct Q8_0;
 pub(crate) struct Q4_0;
@@ -12,6 +12,7 @@ pub(crate) struct Q5_0;
 
 impl Type for Q8_0 {
     type Unit = [u8; 34];
+    type Facts = Eight;
 
     const DTYPE: DType = DType::Q8_0;
     const BLOCKS: usize = 1;
@@ -23,13 +24,19 @@ impl Type for Q8_0 {
     }
 
     #[inline(always)]
-    fn scales<S: Set>(s: S, unit: &[u8; 34]) -> Scales {
-        one(half(s, unit, 0), 0.0)
+    fn facts<S: Set>(s: S, units: [&[u8; 34]; EIGHT]) -> Eight {
+        half(s, units, 0)
+    }
+
+    #[inline(always)]
+    fn scales<const BLOCK: usize>(facts: &Eight) -> [Eight; 2] {
+        [*facts, [0.0; EIGHT]]
     }
 }
 
 impl Type for Q4_0 {
     type Unit = [u8; 18];
+    type Facts = Eight;
 
     const DTYPE: DType = DType::Q4_0;
     const BLOCKS: usize = 1;
@@ -42,13 +49,24 @@ impl Type for Q4_0 {
     }
 
     #[inline(always)]
-    fn scales<S: Set>(s: S, unit: &[u8; 18]) -> Scales {
-        one(half(s, unit, 0), 0.0)
+    fn facts<S: Set>(s: S, units: [&[u8; 18]; EIGHT]) -> Eight {
+        half(s, units, 0)
+    }
+
+    #[inline(always)]
+    fn scales<const BLOCK: usize>(facts: &Eight) -> [Eight; 2] {
+        [*facts, [0.0; EIGHT]]
+    }
+
+    #[inline(always)]
+    fn pair<S: Set, const BLOCK: usize>(_: S, [a, b]: [&[u8; 18]; 2]) -> [[u8; 32]; 2] {
+        nibbles_of_two([part(a, 2), part(b, 2)])
     }
 }
 
 impl Type for Q4_1 {
     type Unit = [u8; 20];
+    type Facts = [Eight; 2];
 
     const DTYPE: DType = DType::Q4_1;
     const BLOCKS: usize = 1;
@@ -61,13 +79,24 @@ impl Type for Q4_1 {
     }
 
     #[inline(always)]
-    fn scales<S: Set>(s: S, unit: &[u8; 20]) -> Scales {
-        one(half(s, unit, 0), -half(s, unit, 2)) // it is added
+    fn facts<S: Set>(s: S, units: [&[u8; 20]; EIGHT]) -> [Eight; 2] {
+        [half(s, units, 0), half(s, units, 2).map(|x| -x)] // it is added
+    }
+
+    #[inline(always)]
+    fn scales<const BLOCK: usize>(facts: &[Eight; 2]) -> [Eight; 2] {
+        *facts
+    }
+
+    #[inline(always)]
+    fn pair<S: Set, const BLOCK: usize>(_: S, [a, b]: [&[u8; 20]; 2]) -> [[u8; 32]; 2] {
+        nibbles_of_two([part(a, 4), part(b, 4)])
     }
 }
 
 impl Type for Q5_0 {
     type Unit = [u8; 22];
+    type Facts = Eight;
 
     const DTYPE: DType = DType::Q5_0;
     const BLOCKS: usize = 1;
@@ -85,7 +114,12 @@ impl Type for Q5_0 {
     }
 
     #[inline(always)]
-    fn scales<S: Set>(s: S, unit: &[u8; 22]) -> Scales {
-        one(half(s, unit, 0), 0.0)
+    fn facts<S: Set>(s: S, units: [&[u8; 22]; EIGHT]) -> Eight {
+        half(s, units, 0)
+    }
+
+    #[inline(always)]
+    fn scales<const BLOCK: usize>(facts: &Eight) -> [Eight; 2] {
+        [*facts, [0.0; EIGHT]]
     }
 }

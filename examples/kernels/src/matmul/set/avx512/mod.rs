@@ -109,16 +109,6 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
-    fn starts(self, [a, b]: [i32; 2]) -> __m512i {
-        bytemuck::cast([a, 0, 0, 0, 0, 0, 0, 0, b, 0, 0, 0, 0, 0, 0, 0])
-    }
-
-    #[inline(always)]
-    fn scales(self, [a, b]: [f32; 2]) -> __m512 {
-        bytemuck::cast([[a; 8], [b; 8]])
-    }
-
-    #[inline(always)]
     fn convert(self, x: __m512i) -> __m512 {
         self.has.avx512f._mm512_cvtepi32_ps(x)
     }

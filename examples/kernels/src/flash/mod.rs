@@ -1,0 +1,222 @@
+//! Attention of many tokens to a cache of keys and values, in tiles: a tile of keys and values is unpacked once for all tokens
+//! and heads that use it, and tokens that see none of its keys leave it out.
+
+mod products;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+use std::cell::RefCell;
+
+use bytemuck::Zeroable;
+use ggml::{
+    Context, DType, Result, Tensor,
+    ops::{CustomOptions, FlashAttnOptions, Operands, RowsMut},
+};
+
+use crate::matmul::set::with_set;
+use crate::matmul::{Level, Set, has_dense_rows, level, resize};
+use crate::panels::{Row, WIDTH};
+use products::{Products, Sum, finish};
+use tile::{KEYS, See, Seen, Tile};
+
+/// From so many tokens on, it was measured to be faster than ggml's. Fewer may be of as many sequences, whose tokens see little of a
+/// tile each; ggml leaves out single keys there.
+const MANY: i64 = 64;
+/// The rows that are multiplied by a tile before the next ones, so that all that is used stays in a cache of 1 MiB.
+const ROWS: usize = 96;
+/// What sizes of heads must be a multiple of: the lanes of the widest vectors.
+const LANES: i64 = 16;
+
+/// Shapes, how scores become weights, and which operands there are.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    scale: f32,
+    /// 0 for none.
+    cap: f32,
+    mask: Option<usize>,
+    sinks: Option<usize>,
+    /// Those of keys and values.
+    types: [DType; 2],
+    sizes: [usize; 2],
+    cells: usize,
+    /// The heads that share keys and values.
+    group: usize,
+}
+
+/// Attention, as [`Context::flash_attn_ext`]: `q` is `[size, tokens, heads, batches]`, keys and values are `[size, cells, heads,
+/// batches]` in `f32`, `f16` or `q8_0`. Keys, values and weights are `f32` on the way, so nothing is rounded but results.
+///
+/// # Errors
+///
+/// Those of [`Context::flash_attn_ext`], which computes what was measured to be faster there, few tokens, and what this doesn't:
+/// slopes, masks of single heads, and sizes of heads that are no multiple of 16.
+pub fn flash_attn_ext<'c>(
+    ctx: &'c Context,
+    q: Tensor<'c>,
+    k: Tensor<'c>,
+    v: Tensor<'c>,
+    options: FlashAttnOptions<'c>,
+) -> Result<Tensor<'c>> {
+    let [_, tokens, ..] = q.ne();
+    let level = if tokens >= MANY { level() } else { Level::None };
+    flash_attn_ext_at(level, ctx, [q, k, v], options)
+}
+
+/// [`flash_attn_ext`] by these kernels wherever they can compute it, also of few tokens: what compares them calls it.
+///
+/// # Errors
+///
+/// Those of [`Context::flash_attn_ext`].
+pub fn flash_attn_ext_own<'c>(
+    ctx: &'c Context,
+    q: Tensor<'c>,
+    k: Tensor<'c>,
+    v: Tensor<'c>,
+    options: FlashAttnOptions<'c>,
+) -> Result<Tensor<'c>> {
+    flash_attn_ext_at(level(), ctx, [q, k, v], options)
+}
+
+/// Attention by a set; by ggml without one.
+fn flash_attn_ext_at<'c>(
+    level: Level,
+    ctx: &'c Context,
+    [q, k, v]: [Tensor<'c>; 3],
+    options: FlashAttnOptions<'c>,
+) -> Result<Tensor<'c>> {
+    let theirs = || ctx.flash_attn_ext(q, k, v, options);
+    if !fits([q, k, v], &options) {
+        return theirs();
+    }
+    let FlashAttnOptions { scale, logit_softcap: cap, mask, sinks, .. } = options;
+    let operands: Vec<_> = [q, k, v].into_iter().chain(mask).chain(sinks).collect();
+    let number = |n: i64| usize::try_from(n).unwrap_or(0); // none is negative
+    let how = How {
+        scale: if cap == 0.0 { scale } else { scale / cap },
+        cap,
+        mask: mask.map(|_| 3),
+        sinks: sinks.map(|_| operands.len() - 1),
+        types: [k.dtype(), v.dtype()],
+        sizes: [number(k.ne()[0]), number(v.ne()[0])],
+        cells: number(k.ne()[1]),
+        group: number(q.ne()[2] / k.ne()[2]),
+    };
+    let ([_, tokens, heads, batches], [size, ..]) = (q.ne(), v.ne());
+    // Each task has some heads: the same work for all, whatever tokens see.
+    let by_heads = CustomOptions::new().with_split(1);
+    let made = with_set!(level, s => ctx.custom::<f32>(&operands, [size, heads, tokens, batches], by_heads,
+        move |out, operands| SCRATCH.with_borrow_mut(|scratch| attend(s, how, out, &operands, scratch))));
+    made.unwrap_or_else(theirs)
+}
+
+/// Whether [`attend`] computes it. The operands also fit each other then.
+fn fits([q, k, v]: [Tensor<'_>; 3], options: &FlashAttnOptions<'_>) -> bool {
+    let [q_size, tokens, heads, batches] = q.ne();
+    let [k_size, cells, k_heads, k_batches] = k.ne();
+    let [v_size, v_cells, v_heads, v_batches] = v.ne();
+    let types =
+        q.dtype() == DType::F32 && [k, v].iter().all(|t| matches!(t.dtype(), DType::F32 | DType::F16 | DType::Q8_0));
+    let dense = [q, k, v].into_iter().all(has_dense_rows);
+    let sizes = q_size == k_size && k_size % LANES == 0 && v_size % LANES == 0;
+    let same = [cells, k_heads, k_batches] == [v_cells, v_heads, v_batches] && k_batches == batches;
+    let whole = [q_size, v_size, tokens, heads, k_heads, cells].iter().all(|&n| n > 0) && heads % k_heads == 0;
+    let mask = options.mask.is_none_or(|mask| {
+        let [n, rows, n2, n3] = mask.ne();
+        mask.dtype() == DType::F16
+            && has_dense_rows(mask)
+            && n == cells
+            && rows >= tokens
+            && n2 == 1
+            && [1, batches].contains(&n3)
+    });
+    let sinks = options.sinks.is_none_or(|sinks| sinks.dtype() == DType::F32 && sinks.ne() == [heads, 1, 1, 1]);
+    types && dense && sizes && same && whole && mask && sinks && options.max_bias == 0.0
+}
+
+/// Memory for what is computed on the way.
+#[derive(Default)]
+struct Scratch {
+    /// What each token sees of a tile.
+    seen: Vec<Seen>,
+    /// The rows of tokens that see something: those of the first token, then of the next.
+    some: Vec<usize>,
+    /// The largest score of each row, and the sum of its weights.
+    sums: Vec<Sum>,
+    /// The results so far: rows of the first [`WIDTH`] numbers, then of the next, and so on.
+    all: Vec<Row>,
+    /// Queries times the scale, which lie together.
+    queries: Vec<f32>,
+    tile: Tile,
+    products: Products,
+}
+
+thread_local! {
+    /// Memory that a thread keeps from one layer to the next.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Heads that share keys and values, in a batch.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    first: usize,
+    heads: usize,
+    tokens: usize,
+    batch: usize,
+}
+
+/// Computes the results of some heads.
+fn attend<S: Set>(s: S, how: How, out: RowsMut<'_, f32>, operands: &Operands<'_>, scratch: &mut Scratch) {
+    let [_, _, tokens, batches] = out.shape();
+    let mut out: Vec<_> = out.collect();
+    let Some(&([first, ..], _)) = out.first() else { return };
+    let heads = out.len() / (tokens * batches);
+    for batch in 0..batches {
+        let mut from = 0;
+        while from < heads {
+            let to = heads.min(((first + from) / how.group + 1) * how.group - first);
+            let part = Part { first: first + from, heads: to - from, tokens, batch };
+            share(s, how, part, operands, scratch);
+            for i in 0..part.heads * tokens {
+                let (head, token) = (from + i % part.heads, i / part.heads);
+                let sink = how.sinks.map(|n| operands.rows::<f32>(n).at([first + head, 0, 0, 0]));
+                finish(scratch, part.heads * tokens, i, sink, out[(batch * tokens + token) * heads + head].1);
+            }
+            from = to;
+        }
+    }
+}
+
+/// Sums values times weights, for all tokens of heads that share them.
+fn share<S: Set>(s: S, how: How, part: Part, operands: &Operands<'_>, scratch: &mut Scratch) {
+    let Scratch { seen, some, sums, all, queries, tile, products } = scratch;
+    let n = part.heads * part.tokens;
+    let sums = resize(sums, n);
+    sums.fill(Sum { most: f32::NEG_INFINITY, weights: 0.0 });
+    let all = resize(all, n * how.sizes[1].div_ceil(WIDTH));
+    all.fill(Row::zeroed());
+    let (q, size) = (operands.rows::<f32>(0), how.sizes[0]);
+    let queries = resize(queries, n * size);
+    for (i, to) in queries.chunks_exact_mut(size).enumerate() {
+        let query = q.row([i / part.heads, part.first + i % part.heads, part.batch]);
+        to.iter_mut().zip(query).for_each(|(to, x)| *to = x * how.scale);
+    }
+    let kv_head = part.first / how.group;
+    for from in (0..how.cells).step_by(KEYS) {
+        let seen = resize(seen, part.tokens);
+        let used = s.run(See { s, how, part, operands, from, seen });
+        some.clear();
+        some.extend((0..n).filter(|i| seen[i / part.heads].end > 0));
+        if some.is_empty() {
+            continue;
+        }
+        tile.unpack(s, how, operands, [from, kv_head, part.batch], &used);
+        for some in some.chunks(ROWS) {
+            let mut rows: [&[f32]; ROWS] = [&[]; ROWS];
+            for (to, i) in rows.iter_mut().zip(some) {
+                *to = &queries[i * size..][..size];
+            }
+            products.add(s, (how, part), tile, (some, &rows[..some.len()], seen), (sums, all));
+        }
+    }
+}
