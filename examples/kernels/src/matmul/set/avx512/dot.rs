@@ -27,11 +27,6 @@ thread_local! {
     static ORDERED: RefCell<Vec<Ordered>> = RefCell::default();
 }
 
-/// Whether there are functions for the type.
-pub(super) const fn reads(dtype: DType) -> bool {
-    matches!(dtype, DType::Q8_0 | DType::Q4_0 | DType::Q4_K)
-}
-
 /// Computes the product of up to [`FEW`] rows of activations; `false` if there is no function for the type.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c")]
 pub(super) fn multiply<T: Type>(out: &mut Out<'_>, operands: &Operands<'_>, blocks: &[Block]) -> bool {
