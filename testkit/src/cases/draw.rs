@@ -70,14 +70,14 @@ impl dyn Source + '_ {
         [(); N].map(|()| self.int(from, to))
     }
 
-    /// [`Source::first`] of floats, most often of 32 bits.
-    pub fn real(&mut self) -> Operand {
-        self.first(&REALS)
-    }
-
     /// [`Source::pick`] with any shape.
     pub fn first(&mut self, types: &[DType]) -> Operand {
         self.pick(types, &|_| true)
+    }
+
+    /// The same for floats, most often of 32 bits.
+    pub fn real(&mut self) -> Operand {
+        self.first(&REALS)
     }
 }
 
