@@ -25,7 +25,7 @@ const AHEAD: usize = 1024;
 
 /// Memory for what is computed on the way.
 #[derive(Default)]
-struct Scratch {
+struct BlockScratch {
     blocks: Vec<Block>,
     panel: Vec<Panel>,
     sums: Vec<Row>,
@@ -33,7 +33,7 @@ struct Scratch {
 
 thread_local! {
     /// Memory that a thread keeps from one product to the next.
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<BlockScratch> = RefCell::default();
 }
 
 /// The operation for matrices of a type. Each task computes some columns of all rows, so that the matrix is read once.
@@ -44,8 +44,8 @@ pub(super) fn operation<S: Set, T: Type>(s: S) -> CustomOp<f32> {
 }
 
 /// Computes columns of the product.
-fn multiply<S: Set, T: Type>(s: S, mut out: Out<'_>, operands: &Operands<'_>, scratch: &mut Scratch) {
-    let Scratch { blocks, panel, sums } = scratch;
+fn multiply<S: Set, T: Type>(s: S, mut out: Out<'_>, operands: &Operands<'_>, scratch: &mut BlockScratch) {
+    let BlockScratch { blocks, panel, sums } = scratch;
     let x = operands.rows::<f32>(1);
     let [depth, rows, ..] = x.shape();
     let n = depth / BLOCK;

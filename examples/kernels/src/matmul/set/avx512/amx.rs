@@ -10,7 +10,7 @@ use bytemuck::{Pod, Zeroable};
 /// 16 rows: of 32 numbers in `bf16`; or, for a right operand, of 16 columns with two numbers below each other.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-pub(super) struct Tile(pub(super) [[u32; 16]; 16]);
+pub(super) struct AmxTile(pub(super) [[u32; 16]; 16]);
 
 /// Sums: 16 rows of 16 columns.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -21,16 +21,16 @@ pub(super) struct Sums(pub(super) [[f32; 16]; 16]);
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Split {
-    pub(super) high: Tile,
-    pub(super) low: Tile,
+    pub(super) high: AmxTile,
+    pub(super) low: AmxTile,
 }
 
 /// Two halves of a panel's columns.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Pair {
-    pub(super) high: [Tile; 2],
-    pub(super) low: [Tile; 2],
+    pub(super) high: [AmxTile; 2],
+    pub(super) low: [AmxTile; 2],
 }
 
 /// Whether there are tiles of `bf16`, and Linux has lent them to this process.
