@@ -158,7 +158,7 @@ thread_local! {
 
 /// Heads that share keys and values, in a batch.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct QueryPart {
     first: usize,
     heads: usize,
     tokens: usize,
@@ -175,7 +175,7 @@ fn attend<S: Set>(s: S, how: How, out: RowsMut<'_, f32>, operands: &Operands<'_>
         let mut from = 0;
         while from < heads {
             let to = heads.min(((first + from) / how.group + 1) * how.group - first);
-            let part = Part { first: first + from, heads: to - from, tokens, batch };
+            let part = QueryPart { first: first + from, heads: to - from, tokens, batch };
             share(s, how, part, operands, scratch);
             for i in 0..part.heads * tokens {
                 let (head, token) = (from + i % part.heads, i / part.heads);
@@ -188,7 +188,7 @@ fn attend<S: Set>(s: S, how: How, out: RowsMut<'_, f32>, operands: &Operands<'_>
 }
 
 /// Sums values times weights, for all tokens of heads that share them.
-fn share<S: Set>(s: S, how: How, part: Part, operands: &Operands<'_>, scratch: &mut Scratch) {
+fn share<S: Set>(s: S, how: How, part: QueryPart, operands: &Operands<'_>, scratch: &mut Scratch) {
     let Scratch { seen, some, sums, all, queries, tile, products } = scratch;
     let n = part.heads * part.tokens;
     let sums = resize(sums, n);

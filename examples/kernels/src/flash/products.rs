@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use pulp::NullaryFnOnce;
 
 use super::tile::{KEYS, PANELS, Seen, Tile};
-use super::{How, Part, ROWS, Scratch};
+use super::{How, QueryPart, ROWS, Scratch};
 use crate::math;
 use crate::matmul::{Set, resize, tiles};
 use crate::panels::{Row, WIDTH};
@@ -30,7 +30,7 @@ impl Products {
     pub(super) fn add<S: Set>(
         &mut self,
         s: S,
-        (how, part): (How, Part),
+        (how, part): (How, QueryPart),
         tile: &Tile,
         (some, queries, seen): (&[usize], &[&[f32]], &[Seen]),
         (sums, all): (&mut [Sum], &mut [Row]),

@@ -5,7 +5,7 @@ use ggml::{DType, ops::Operands};
 use half::f16;
 use pulp::NullaryFnOnce;
 
-use super::{How, Part};
+use super::{How, QueryPart};
 use crate::matmul::{F32, Set, UnpackFloats, resize};
 use crate::panels::{Row, WIDTH};
 
@@ -30,7 +30,7 @@ pub(super) struct Seen {
 pub(super) struct See<'a, 'o, S> {
     pub(super) s: S,
     pub(super) how: How,
-    pub(super) part: Part,
+    pub(super) part: QueryPart,
     pub(super) operands: &'a Operands<'o>,
     pub(super) from: usize,
     pub(super) seen: &'a mut [Seen],
