@@ -107,6 +107,13 @@ fn is_slow(row: &Row, case: &Case) -> bool {
     slow && crate::is_software()
 }
 
+/// Whether the device claims all that a result is made of: some operations are several.
+fn is_claimed<'c>(ctx: &'c Context, y: Tensor<'c>) -> Result<bool> {
+    let graph = ctx.graph([y])?;
+    let mut nodes = graph.nodes();
+    nodes.try_fold(true, |all, node| Ok(all && crate::vulkan().supports_op(node)?))
+}
+
 /// Compares a row's cases that the device claims, and returns how many there are, and how many it doesn't claim.
 fn compare(row: &Row) -> std::result::Result<[usize; 2], Failed> {
     let (mut all, mut refused, mut wrong) = (0, 0, Vec::new());
@@ -116,7 +123,7 @@ fn compare(row: &Row) -> std::result::Result<[usize; 2], Failed> {
         let outputs: Result<Vec<_>> = case.layings().iter().map(|laying| case.build(&bench, laying)).collect();
         let mut claimed = Vec::new();
         for y in outputs? {
-            if crate::vulkan().supports_op(y)? {
+            if is_claimed(&ctx, y)? {
                 claimed.push(y);
             } else {
                 refused += 1;
