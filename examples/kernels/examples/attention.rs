@@ -35,14 +35,8 @@ fn print(line: &str) {
 
 /// Prints a line of the table.
 fn compare(dtype: DType, [size, heads, k_heads, tokens, cells]: [usize; 5]) -> Result<()> {
-    let mut seed = 1_u32;
-    let mut random = |n: usize| -> Vec<f32> {
-        let mut next = || {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            f32::from_bits(seed >> 9 | 0x3f80_0000) - 1.5
-        };
-        (0..n).map(|_| next()).collect()
-    };
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut random = |n: usize| -> Vec<f32> { (0..n).map(|_| rng.f32() - 0.5).collect() };
     let q = random(size * tokens * heads);
     let kv = [(); 2].map(|()| dtype.quantize(&random(size * cells * k_heads), size, None));
     let hidden = |token, cell| cell + tokens > cells + token;

@@ -45,14 +45,8 @@ fn compare(dtype: DType, [depth, columns, rows]: [usize; 3], rounds: usize) -> R
         0 => 2048,
         some => some,
     };
-    let mut seed = 1_u32;
-    let mut random = |n: usize| -> Vec<f32> {
-        let mut next = || {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            f32::from_bits(seed >> 9 | 0x3f80_0000) - 1.5
-        };
-        (0..n).map(|_| next()).collect()
-    };
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut random = |n: usize| -> Vec<f32> { (0..n).map(|_| rng.f32() - 0.5).collect() };
     let few = columns.min(256);
     let w = dtype.quantize(&random(depth * few), depth, None)?.repeat(columns.div_ceil(few));
     let w = w.get(..row * columns).context("a matrix of whole rows")?;
