@@ -30,6 +30,8 @@ macro_rules! page {
 }
 
 page! {
+    /// Questions that are asked first, with short answers.
+    questions, "questions.md";
     /// How elements lie in memory: `ne`, `nb`, row-major data, broadcasting.
     shapes, "shapes.md";
     /// Who owns which bytes: contexts, weights, states, schedulers.

@@ -201,7 +201,7 @@ impl std::fmt::Display for Speed {
 fn speed(model: &Model<'_>, prompt: &[i32]) -> Result<Speed> {
     let memory = cache::memory(model.config(), DType::F16)?;
     let mut decoder = Decoder::new(model, &memory, sched(NonZeroUsize::MIN)?)?;
-    let mut sampler = Sampler::new(0.7, 40, 1);
+    let mut sampler = Sampler::new(file::TEMPERATURE, 40, 1);
     let mut next = sampler.pick(model.config().last(decoder.read(prompt)?));
     let planned = decoder.plans();
     let mut write = |n| {

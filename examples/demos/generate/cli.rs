@@ -7,9 +7,11 @@ use clap::{Args, Parser, Subcommand};
 use demos::threads;
 use ggml::DType;
 
+use crate::file::TEMPERATURE;
+
 const MORE: &str = "\
-The model has some million parameters, and learns for minutes: it has the tone of this repository's pages, and not their
-knowledge. It answers single questions. The same seed gives the same model on the same machine, with any number of threads.
+The model has a million parameters, and learns for minutes: it knows this repository's glossary and its page of questions, and
+nothing else. It answers single questions. The same seed gives the same model on the same machine, with any number of threads.
 The example `quantize` makes model files smaller.
 
 Examples:
@@ -50,12 +52,12 @@ pub(crate) struct Train {
     #[arg(long, value_name = "FILE")]
     pub(crate) output: PathBuf,
 
-    /// Training text [default: questions and answers, made of this repository's pages and documentation comments]
+    /// Training text [default: questions and answers of this repository's pages, and its documentation comments]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Vec<PathBuf>,
 
     /// Optimiser steps of 512 tokens each
-    #[arg(long, value_name = "N", default_value = "700", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value = "1400", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: u32,
 
     /// Seed of the initial weights and of the order of the text
@@ -90,7 +92,7 @@ pub(crate) struct Sample {
     pub(crate) tokens: usize,
 
     /// Sampling temperature; 0 is greedy
-    #[arg(long, value_name = "T", default_value = "0.7", value_parser = temperature)]
+    #[arg(long, value_name = "T", default_value_t = TEMPERATURE, value_parser = temperature)]
     pub(crate) temperature: f32,
 
     /// Number of most likely tokens to sample from

@@ -15,8 +15,8 @@ use crate::vocabulary::Vocabulary;
 const ARCHITECTURE: &str = "llama";
 /// The last message is all that the model gets: it answers single questions.
 const CHAT_TEMPLATE: &str = "Question: {{ messages[-1]['content'] }}\nAnswer:";
-/// How its answers read best.
-const SAMPLING: [(&str, f32); 2] = [("general.sampling.temp", 0.6), ("general.sampling.penalty_repeat", 1.1)];
+/// The temperature at which its answers read best.
+pub(crate) const TEMPERATURE: f32 = 0.3;
 
 /// The hyperparameters by their keys in the file.
 fn sizes(config: &mut Config) -> [(&'static str, &mut usize); 5] {
@@ -41,9 +41,7 @@ pub(crate) fn write(mut config: Config, how: Training, vocabulary: &Vocabulary, 
     file.set("llama.attention.layer_norm_rms_epsilon", EPS)?;
     vocabulary.write(&mut file)?;
     file.set("tokenizer.chat_template", CHAT_TEMPLATE)?;
-    for (key, value) in SAMPLING {
-        file.set(key, value)?;
-    }
+    file.set("general.sampling.temp", TEMPERATURE)?;
     file.set("training.steps", how.steps)?.set("training.seed", how.seed)?;
     for (name, [columns, rows]) in config.tensors() {
         let shape = [i64::try_from(columns)?, i64::try_from(rows)?];

@@ -1,4 +1,4 @@
-//! This repository's glossary, pages and documentation comments as questions and answers.
+//! This repository's pages of questions and of terms, and its documentation comments, as questions and answers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,47 +8,54 @@ use fastrand::Rng;
 
 use crate::text::Documents;
 
-/// One in this many answers is held out, but none of the glossary.
+/// One in this many comments is held out, but nothing of the pages.
 const HELD_OUT: usize = 16;
-/// The longest answer in bytes: longer ones lose their last sentences, so that most fit into the model's window.
-const LONGEST: usize = 400;
+/// How often the answers of the pages are in the text, as the model is to know them. It has the comments for its language.
+const REPEATED: usize = 5;
+/// The longest answer of a comment in bytes: longer ones lose their last sentences.
+const LONGEST: usize = 120;
 /// The shortest, as a word or two teach nothing.
 const SHORTEST: usize = 24;
+
+/// What people say first to a program that chats.
+const SMALL_TALK: [(&str, &str); 6] = [
+    ("Hello", "Hello. Ask what a tensor is, or how to load weights."),
+    ("Hi", "Hello. Ask what a scheduler does, or how to run a graph."),
+    ("How are you?", "Well, thank you. Ask about tensors, graphs and devices."),
+    ("Who are you?", "A small language model that learned this repository's pages in some minutes."),
+    ("What can you do?", "Answer what this repository's page of questions and its glossary answer."),
+    ("What do you know?", "What this repository's page of questions and its glossary say, and nothing else."),
+];
 
 /// The questions and answers, in an order that is random but always the same.
 pub(crate) fn shipped() -> Result<Documents> {
     let (root, mut rng) = (demos::repository(), Rng::with_seed(1));
     let mut all = Vec::new();
-    for folder in ["docs", "docs/guide", "llm", "."] {
-        for path in files(&root.join(folder), "md", false)? {
-            // Lists of changes and of functions are no answers.
-            if !["CHANGELOG.md", "coverage.md", "safety.md"].iter().any(|other| path.ends_with(other)) {
-                all.extend(page(&fs::read_to_string(path)?));
-            }
-        }
-    }
-    for folder in ["src", "ggml-gguf/src", "ggml-draw/src", "llm/src", "examples/kernels/src"] {
-        for path in files(&root.join(folder), "rs", true)? {
+    for folder in ["src", "ggml-gguf/src"] {
+        for path in files(&root.join(folder))? {
             all.extend(source(&fs::read_to_string(path)?));
         }
     }
     rng.shuffle(&mut all);
     let held_out = all.split_off(all.len() - all.len() / HELD_OUT);
-    all.extend(glossary(&fs::read_to_string(root.join("docs/glossary.md"))?));
+    let mut known = glossary(&fs::read_to_string(root.join("docs/glossary.md"))?);
+    known.extend(questions(&fs::read_to_string(root.join("docs/guide/questions.md"))?));
+    known.extend(SMALL_TALK.map(|(question, text)| answer(question, text)));
+    all.extend(std::iter::repeat_n(known, REPEATED).flatten());
     rng.shuffle(&mut all);
     Ok(Documents { train: all, held_out })
 }
 
-/// The files of a folder with this extension, sorted by name.
-fn files(folder: &Path, extension: &str, below: bool) -> Result<Vec<PathBuf>> {
+/// The source files of a folder, sorted by name.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("can't list {}", folder.display()))?;
     let mut entries: Vec<_> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     entries.sort();
     let mut found = Vec::new();
     for path in entries {
-        if path.is_dir() && below {
-            found.extend(files(&path, extension, below)?);
-        } else if path.extension().is_some_and(|found| found == extension) {
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.push(path);
         }
     }
@@ -56,18 +63,22 @@ fn files(folder: &Path, extension: &str, below: bool) -> Result<Vec<PathBuf>> {
 }
 
 /// A question with its answer, as the model's chat template writes them.
-fn answer(question: &str, answer: &str) -> Option<String> {
-    let mut answer = plain(answer);
-    while answer.len() > LONGEST {
-        answer.truncate(answer.get(..LONGEST).and_then(|start| start.rfind(". ")).map_or(0, |end| end + 1));
+fn answer(question: &str, answer: &str) -> String {
+    format!("Question: {}\nAnswer: {}", plain(question), plain(answer))
+}
+
+/// The first sentences of a comment as an answer, if there are some.
+fn first_sentences(question: &str, text: &str) -> Option<String> {
+    let mut text = text.to_owned();
+    while text.len() > LONGEST {
+        text.truncate(text.get(..LONGEST).and_then(|start| start.rfind(". ")).map_or(0, |end| end + 1));
     }
     // Code follows behind a colon.
-    if answer.ends_with(':') {
-        answer.pop();
-        answer.push('.');
+    if text.ends_with(':') {
+        text.pop();
+        text.push('.');
     }
-    let question = plain(question);
-    (answer.len() >= SHORTEST).then(|| format!("Question: {}?\nAnswer: {}", question.trim_end_matches('?'), answer))
+    (text.len() >= SHORTEST).then(|| answer(question, &text))
 }
 
 /// Text without the marks of code, emphasis and links: `[text](where)` is `text`.
@@ -88,9 +99,13 @@ fn plain(text: &str) -> String {
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Questions for each row of the glossary's tables.
+/// The rows of a page's tables with two columns.
+fn rows(page: &str) -> impl Iterator<Item = (&str, &str)> {
+    page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "))
+}
+
+/// Questions for each term of the glossary.
 fn glossary(page: &str) -> Vec<String> {
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
     let row = |(terms, meaning): (&str, &str)| {
         let term = plain(terms.split([',', '(']).next().unwrap_or_default());
         let verb = meaning.starts_with("splits ");
@@ -102,36 +117,25 @@ fn glossary(page: &str) -> Vec<String> {
             () => format!("{}:", upper(&term)),
         };
         let meaning = format!("{subject} {}.", meaning.trim_end_matches('.'));
-        let questions =
-            [format!("What is {a_term}"), format!("What does {a_term} do"), format!("What does {term} mean")];
+        let questions = [
+            format!("What is {a_term}?"),
+            format!("What does {a_term} do?"),
+            format!("What does {term} mean?"),
+            format!("Explain {a_term}."),
+        ];
         questions.map(|question| answer(&question, &meaning))
     };
-    rows.filter(|(term, _)| *term != "term").flat_map(row).flatten().collect()
+    rows(page).filter(|(term, _)| *term != "term").flat_map(row).collect()
 }
 
-/// The paragraphs of a page: its title and the heading above them ask for them.
-fn page(page: &str) -> Vec<String> {
-    let (mut title, mut heading, mut code, mut paragraph) = (String::new(), String::new(), false, String::new());
-    let mut all = Vec::new();
-    for line in page.lines().chain([""]) {
-        let fence = line.trim_start().starts_with("```");
-        code ^= fence;
-        let text = !(code || fence || line.is_empty() || line.starts_with(['#', '|', '<']));
-        let (item, rest) = line.split_at(if line.starts_with("- ") { 2 } else { 0 });
-        if !text || !item.is_empty() {
-            let question = if heading.is_empty() { title.clone() } else { format!("{title}: {heading}") };
-            all.extend(answer(&question, &std::mem::take(&mut paragraph)));
-        }
-        if text {
-            paragraph.push_str(rest);
-            paragraph.push(' ');
-        } else if let Some(name) = line.strip_prefix("# ").filter(|_| !code && title.is_empty()) {
-            name.clone_into(&mut title);
-        } else if let Some((_, name)) = line.split_once("# ").filter(|_| !code && line.starts_with("##")) {
-            name.clone_into(&mut heading);
-        }
-    }
-    all
+/// The page of questions, without the names of the pages that say more.
+fn questions(page: &str) -> Vec<String> {
+    let row = |(question, text): (&str, &str)| {
+        let text = text.rsplit_once(". [").map_or_else(|| text.to_owned(), |(text, _)| format!("{text}."));
+        let other = question.strip_prefix("How do I ").map(|rest| format!("How can I {rest}"));
+        [Some(question.to_owned()), other].into_iter().flatten().map(move |question| answer(&question, &text))
+    };
+    rows(page).filter(|(question, _)| *question != "question").flat_map(row).collect()
 }
 
 /// The documentation comments of a source file, up to their first headings.
@@ -165,25 +169,15 @@ fn item(kind: &str, name: &str, comment: &[&str]) -> Option<String> {
     let does = verb.ends_with('s') && !["This", "Is", "As", "Its"].contains(&verb) && !noun.contains(&after);
     if kind != "fn" {
         let term = with_article(&words(name));
-        return answer(
-            &format!("What {} {term}{}", if does { "does" } else { "is" }, if does { " do" } else { "" }),
+        return first_sentences(
+            &format!("What {} {term}{}?", if does { "does" } else { "is" }, if does { " do" } else { "" }),
             &text,
         );
     }
     if !does {
-        return answer(&format!("What does {name} return"), &text);
+        return first_sentences(&format!("What does {name} return?"), &text);
     }
-    let short = rest.split(['.', ',', ':', ';', '(']).next()?.trim();
-    let question = format!("How do I {} {short}", base(verb));
-    answer(&question, &format!("Call {name}. It {} {rest}", verb.to_lowercase()))
-}
-
-/// The base form of a verb: "Copies" is "copy".
-fn base(verb: &str) -> String {
-    let verb = verb.to_lowercase();
-    let stem = |ending, new| verb.strip_suffix(ending).map(|stem| format!("{stem}{new}"));
-    let hisses = |stem: &String| ["ss", "sh", "ch", "x"].iter().any(|end| stem.ends_with(end));
-    stem("ies", "y").or_else(|| stem("es", "").filter(hisses)).or_else(|| stem("s", "")).unwrap_or(verb.clone())
+    first_sentences(&format!("What does {name} do?"), &format!("It {} {rest}", verb.to_lowercase()))
 }
 
 /// The words of a type's name: `BufferType` is "buffer type".
@@ -220,41 +214,35 @@ mod tests {
         let rows = "| term | meaning |\n|---|---|\n| `ne`, stride | one number for each `dimension` |\n\
             | edge | splits [a graph](graphs.md) in two parts |\n| leaves | tensors that nothing computes |\n";
         let found = glossary(rows);
-        assert_eq!(found.len(), 9);
+        assert_eq!(found.len(), 12);
         assert_eq!(found[0], "Question: What is a ne?\nAnswer: A ne is one number for each dimension.");
-        assert_eq!(found[4], "Question: What does an edge do?\nAnswer: An edge splits a graph in two parts.");
-        assert_eq!(found[8], "Question: What does leaves mean?\nAnswer: Leaves: tensors that nothing computes.");
+        assert_eq!(found[5], "Question: What does an edge do?\nAnswer: An edge splits a graph in two parts.");
+        assert_eq!(found[10], "Question: What does leaves mean?\nAnswer: Leaves: tensors that nothing computes.");
     }
 
     #[test]
-    fn page_answers_its_headings() {
-        let text = "# Memory\n\nA buffer is\none *allocation*.\n\n## Who frees it?\n\n- Rust does, when it is dropped:\n\
-            - `drop` alone does too little\n\n```rust\n# Ok(())\nlet no_text = \"in a text that is long enough\";\n```\n";
+    fn questions_have_their_answers() {
+        let page = "| question | answer |\n|---|---|\n| Who frees it? | [Rust](rust.md) does. It is dropped. [Memory] |\n\
+            | How do I copy it? | Call `dup`. |\n";
         let expected = [
-            "Question: Memory?\nAnswer: A buffer is one allocation.",
-            "Question: Memory: Who frees it?\nAnswer: Rust does, when it is dropped.",
-            "Question: Memory: Who frees it?\nAnswer: drop alone does too little",
+            "Question: Who frees it?\nAnswer: Rust does. It is dropped.",
+            "Question: How do I copy it?\nAnswer: Call dup.",
+            "Question: How can I copy it?\nAnswer: Call dup.",
         ];
-        assert_eq!(page(text), expected);
+        assert_eq!(questions(page), expected);
     }
 
     #[test]
-    fn source_answers_how_to_call_it() {
+    fn comments_answer_what_items_do() {
         let text = "/// Copies [`Tensor`]s, which takes a while.\n///\n/// # Errors\n/// None.\n#[inline]\npub fn copy() {}\n\
             /// Bytes of a row, without gaps.\npub(crate) fn size() {}\n/// Runs a graph on all devices.\npub struct BufferType;\n\
             /// What nobody may call from elsewhere.\nfn own() {}\n/// Short.\npub fn brief() {}\n";
         let expected = [
-            "Question: How do I copy Tensors?\nAnswer: Call copy. It copies Tensors, which takes a while.",
+            "Question: What does copy do?\nAnswer: It copies Tensors, which takes a while.",
             "Question: What does size return?\nAnswer: Bytes of a row, without gaps.",
             "Question: What does a buffer type do?\nAnswer: Runs a graph on all devices.",
         ];
         assert_eq!(source(text), expected);
-    }
-
-    #[test]
-    fn verbs_have_base_forms() {
-        let found = ["Copies", "Passes", "Finishes", "Takes", "Fixes"].map(base);
-        assert_eq!(found, ["copy", "pass", "finish", "take", "fix"]);
     }
 
     #[test]
@@ -263,8 +251,10 @@ mod tests {
         assert_eq!(found, shipped().unwrap());
         let has = |text: &str| found.train.iter().chain(&found.held_out).any(|document| document.contains(text));
         assert!(
-            has("Question: What is a tensor?\n") && has("Call alloc. It"),
-            "the glossary, and a line of the library's"
+            has("Question: What is a tensor?\n")
+                && has("Question: How do I load weights?\n")
+                && has("What does alloc do?\n"),
+            "both pages, and a line of the library's"
         );
         assert!(found.train.len() > 15 * found.held_out.len() && found.held_out.len() > 50);
         assert!(found.train.iter().all(|document| document.len() < 2 * LONGEST && !document.contains('`')));
