@@ -2,7 +2,7 @@
 //! beside 2 and 8 processes that use a processor each (`cargo bench --bench busy`). With the feature `openmp`, that pool;
 //! `OMP_WAIT_POLICY` and `GOMP_SPINCOUNT` choose how it waits.
 //!
-//! A figure is the time of a graph of small operations with two threads, divided by that with one: the median of rounds
+//! A figure is the time of a graph of a hundred operations with two threads, divided by that with one: the median of rounds
 //! that take turns. The last line is that of the default.
 
 #![allow(
@@ -26,6 +26,10 @@ const BESIDE: [(&str, usize); 3] = [("idle", 0), ("busy2", 2), ("busy8", 8)];
 /// Rounds with each number of threads, and how long one takes at least.
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(200);
+
+/// Rows of the square matrices: products of a microsecond or so, and of some ten.
+const SMALL: usize = 64;
+const LARGE: usize = 256;
 
 /// The argument by which this program keeps a processor busy.
 const SPIN: &str = "--spin";
@@ -51,16 +55,16 @@ impl Drop for Busy {
     }
 }
 
-/// Seconds for a graph of a hundred small operations, on average over a round.
-fn round(sched: &mut Sched) -> f64 {
+/// Seconds for a graph of fifty products and fifty sums, on average over a round.
+fn round(sched: &mut Sched, width: usize) -> f64 {
     let ctx = Context::new();
-    let w = ctx.input("w", DType::F32, [64, 64]).unwrap();
-    let x = ctx.input("x", DType::F32, [64, 8]).unwrap();
+    let w = ctx.input("w", DType::F32, [width, width]).unwrap();
+    let x = ctx.input("x", DType::F32, [width, 8]).unwrap();
     let y = (0..50).fold(x, |y, _| ctx.add(ctx.mul_mat(w, y).unwrap(), x).unwrap());
     let graph = ctx.graph([y]).unwrap();
     let mut run = sched.alloc(&graph).unwrap();
-    run.set(w, &[0.0_f32; 64 * 64]).unwrap();
-    run.set(x, &[1.0_f32; 64 * 8]).unwrap();
+    run.set(w, &vec![0.0_f32; width * width]).unwrap();
+    run.set(x, &vec![1.0_f32; width * 8]).unwrap();
     run.compute().unwrap();
     let (start, mut n) = (Instant::now(), 0_u32);
     while start.elapsed() < ROUND {
@@ -82,14 +86,14 @@ fn median(mut all: Vec<f64>) -> f64 {
 }
 
 /// The time with `threads`, divided by that with one thread, for each number of processes beside.
-fn ratios(threads: &Threads) -> Vec<String> {
+fn ratios(threads: &Threads, width: usize) -> Vec<String> {
     let ratio = |(name, n): (&str, usize)| {
         let _busy = Busy::start(n);
         let (mut one, mut two) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             // One pool at a time: idle threads of ggml spin, too.
-            one.push(round(&mut sched(Threads::new(1))));
-            two.push(round(&mut sched(threads.clone())));
+            one.push(round(&mut sched(Threads::new(1)), width));
+            two.push(round(&mut sched(threads.clone()), width));
         }
         format!("{name}={:.2}", median(two) / median(one))
     };
@@ -113,8 +117,11 @@ fn main() {
     ];
     // OpenMP's threads have no polling and no priority of ggml's.
     for (name, threads) in kinds.iter().filter(|_| !cfg!(feature = "openmp")) {
-        println!("{pool} {name}: {}", ratios(threads).join(" "));
+        // A low priority stays with the thread that computes, so that is one of its own.
+        let found = thread::scope(|scope| scope.spawn(|| ratios(threads, SMALL)).join().unwrap());
+        println!("{pool} {name}: {}", found.join(" "));
     }
+    println!("{pool} default, products of {LARGE} rows: {}", ratios(&two(), LARGE).join(" "));
     println!("{pool} default: threads=2");
-    println!("busy: {}", ratios(&two()).join(" "));
+    println!("busy: {}", ratios(&two(), SMALL).join(" "));
 }
