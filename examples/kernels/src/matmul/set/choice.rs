@@ -1,4 +1,4 @@
-//! The set that products are computed with: the best that the processor has, or what a variable says.
+//! The set that products are computed with: the best that the processor has and that was measured, or what a variable says.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 
-/// The variable that lowers the choice.
+/// The variable that lowers the choice, or turns on what was not measured.
 const VARIABLE: &str = "GGML_KERNELS";
 
 /// Instruction sets, from the least to the best.
@@ -21,10 +21,24 @@ pub(crate) enum Level {
     Avx512,
     /// AVX-512, and tiles for `f16`.
     Amx,
+    /// That of all ARM processors of 64 bits. Neither it nor what follows was measured.
+    Neon,
+    DotProd,
+    I8mm,
 }
 
 impl Level {
-    pub(crate) const ALL: [Self; 6] = [Self::None, Self::Plain, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Amx];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::None,
+        Self::Plain,
+        Self::Avx2,
+        Self::AvxVnni,
+        Self::Avx512,
+        Self::Amx,
+        Self::Neon,
+        Self::DotProd,
+        Self::I8mm,
+    ];
 
     /// What the variable calls it.
     const fn name(self) -> &'static str {
@@ -35,6 +49,9 @@ impl Level {
             Self::AvxVnni => "avx-vnni",
             Self::Avx512 => "avx512",
             Self::Amx => "amx",
+            Self::Neon => "neon",
+            Self::DotProd => "dotprod",
+            Self::I8mm => "i8mm",
         }
     }
 
@@ -58,6 +75,9 @@ impl fmt::Display for Level {
             Self::AvxVnni => "AVX-VNNI",
             Self::Avx512 => "AVX-512 with VNNI",
             Self::Amx => "AVX-512 with VNNI, and AMX for f16",
+            Self::Neon => "NEON",
+            Self::DotProd => "NEON with dotprod",
+            Self::I8mm => "NEON with dotprod and i8mm",
         })
     }
 }
@@ -78,8 +98,15 @@ static CHOICE: LazyLock<Choice> =
     LazyLock::new(|| choose(best(), std::env::var_os(VARIABLE).as_deref().and_then(std::ffi::OsStr::to_str)));
 
 fn choose(best: Level, variable: Option<&str>) -> Choice {
-    let usual = |why| Choice { level: best, why };
-    let Some(name) = variable else { return usual("the best that the processor has".to_owned()) };
+    let usual = |why| Choice { level: if best < Level::Neon { best } else { Level::None }, why };
+    let Some(name) = variable else {
+        return usual(match best {
+            Level::Neon | Level::DotProd | Level::I8mm => {
+                format!("{best} was not measured; {VARIABLE}={} turns it on", best.name())
+            }
+            _ => "the best that the processor has".to_owned(),
+        });
+    };
     match Level::ALL.into_iter().find(|level| level.name() == name) {
         Some(level) if level <= best.max(Level::Plain) && level.is_there() => {
             Choice { level, why: format!("{VARIABLE} is `{name}`; the processor has {best}") }
@@ -99,8 +126,9 @@ pub(crate) fn level() -> Level {
 
 /// Which instructions the kernels use, and why: a line for people.
 ///
-/// The best that the processor has are used. The variable `GGML_KERNELS` lowers the choice: `none` (ggml's own kernels),
-/// `plain`, `avx2`, `avx-vnni`, `avx512` or `amx`. It is read once.
+/// The best that the processor has are used; on ARM, where nothing was measured, ggml's own kernels. The variable
+/// `GGML_KERNELS` lowers the choice, or turns it on: `none` (ggml's), `plain`, `avx2`, `avx-vnni`, `avx512` or `amx`, and on ARM
+/// `neon`, `dotprod` or `i8mm`. It is read once.
 ///
 /// ```
 /// println!("kernels: {}", kernels::describe());
@@ -136,6 +164,18 @@ macro_rules! with_set {
             $crate::matmul::set::Level::Avx512 | $crate::matmul::set::Level::Amx => {
                 $crate::matmul::set::Avx512::new().map(|$s| $f)
             }
+            #[cfg(target_arch = "aarch64")]
+            $crate::matmul::set::Level::Neon => {
+                $crate::matmul::set::Neon::<{ $crate::matmul::set::NEON }>::new().map(|$s| $f)
+            }
+            #[cfg(target_arch = "aarch64")]
+            $crate::matmul::set::Level::DotProd => {
+                $crate::matmul::set::Neon::<{ $crate::matmul::set::DOTPROD }>::new().map(|$s| $f)
+            }
+            #[cfg(target_arch = "aarch64")]
+            $crate::matmul::set::Level::I8mm => {
+                $crate::matmul::set::Neon::<{ $crate::matmul::set::I8MM }>::new().map(|$s| $f)
+            }
             _ => None,
         }
     };
@@ -162,6 +202,14 @@ mod tests {
         );
         let (level, why) = choose(Level::Avx2, Some("sse"));
         assert!(level == Level::Avx2 && why.contains("`sse`, which is none of none, plain, avx2"), "{why}");
+        assert_eq!(choose(Level::Avx2, Some("neon")).0, Level::Avx2, "that of another processor");
+        let (level, why) = choose(Level::DotProd, None);
+        assert_eq!(
+            (level, &*why),
+            (Level::None, "NEON with dotprod was not measured; GGML_KERNELS=dotprod turns it on")
+        );
+        // Tests run all of them; who expects some reads this line (`cargo xtask cross`).
+        println!("sets: {}", levels().map(Level::name).collect::<Vec<_>>().join(", "));
         let lowered = levels().map(|level| choose(best(), Some(level.name())).0);
         assert!(lowered.eq(levels()), "each that the processor has can be asked for");
     }
