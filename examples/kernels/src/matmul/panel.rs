@@ -154,13 +154,11 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
                     *whole = [s.ints(row[i].starts(offset, T::HALVES)[half]); V];
                 }
             }
-            let quads = const { QUADS / T::HALVES };
-            let mut x: [&[[u8; FOUR]]; R] = [&[]; R];
-            for (x, row) in x.iter_mut().zip(rows) {
-                let all: &[[u8; FOUR]; QUADS] = bytemuck::cast_ref(&row[i].numbers);
-                *x = &all[half * quads..][..quads];
+            if T::HALVES == 1 {
+                part::<S, R, V, QUADS>(s, T::BITS, (block, half, at), (rows, i), &mut whole);
+            } else {
+                part::<S, R, V, { QUADS / 2 }>(s, T::BITS, (block, half, at), (rows, i), &mut whole);
             }
-            s.add(T::BITS, &block.numbers[half * quads..][..quads], at, x, &mut whole);
             let scales = if half == 0 { &block.scales } else { &block.others };
             let scales: [S::Floats; V] = vectors(scales.as_flattened())[at];
             for ((sums, whole), row) in sums.iter_mut().zip(whole).zip(rows) {
@@ -183,25 +181,42 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     sums
 }
 
-/// [`Set::add`] by [`Set::dot`].
+/// Adds the products of one of a block's parts of `Q` quads.
 #[inline(always)]
-pub(super) fn add<S: Set, const R: usize, const V: usize>(
+fn part<S: Set, const R: usize, const V: usize, const Q: usize>(
     s: S,
     bits: u32,
-    quads: &[Quad],
+    (block, half, at): (&Panel, usize, usize),
+    (rows, i): ([&[Block]; R], usize),
+    sums: &mut [[S::Ints; V]; R],
+) {
+    let mut x = [&[[0; FOUR]; Q]; R];
+    for (x, row) in x.iter_mut().zip(rows) {
+        let all: &[[u8; FOUR]; QUADS] = bytemuck::cast_ref(&row[i].numbers);
+        *x = &all.as_chunks().0[half];
+    }
+    s.add(bits, &block.numbers.as_chunks().0[half], at, x, sums);
+}
+
+/// [`Set::add`] by [`Set::dot`].
+#[inline(always)]
+pub(super) fn add<S: Set, const R: usize, const V: usize, const Q: usize>(
+    s: S,
+    bits: u32,
+    quads: &[Quad; Q],
     at: usize,
-    x: [&[[u8; FOUR]]; R],
+    x: [&[[u8; FOUR]; Q]; R],
     sums: &mut [[S::Ints; V]; R],
 ) {
     let most = S::most(bits);
-    for from in (0..quads.len()).step_by(most) {
+    for from in (0..Q).step_by(most) {
         let mut products = [[s.ints(0); V]; R];
         for (products, sums) in products.iter_mut().zip(&*sums) {
             for v in 0..V {
                 products[v] = s.begin(sums[v]);
             }
         }
-        for k in from..from + most.min(quads.len()) {
+        for k in from..from + most.min(Q) {
             let numbers: [S::Ints; V] = vectors(quads[k].as_flattened())[at];
             for (products, x) in products.iter_mut().zip(x) {
                 let x = s.ints(i32::from_ne_bytes(x[k]));

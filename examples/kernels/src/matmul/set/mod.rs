@@ -122,12 +122,12 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     }
     /// Adds the products of some quads of a panel, in its vectors from `V * at` on, and of as many in rows of activations.
     #[inline(always)]
-    fn add<const R: usize, const V: usize>(
+    fn add<const R: usize, const V: usize, const Q: usize>(
         self,
         bits: u32,
-        quads: &[Quad],
+        quads: &[Quad; Q],
         at: usize,
-        x: [&[[u8; 4]]; R],
+        x: [&[[u8; 4]; Q]; R],
         sums: &mut [[Self::Ints; V]; R],
     ) {
         panel::add(self, bits, quads, at, x, sums);

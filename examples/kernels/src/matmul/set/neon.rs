@@ -278,12 +278,12 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     }
 
     #[inline(always)]
-    fn add<const R: usize, const V: usize>(
+    fn add<const R: usize, const V: usize, const Q: usize>(
         self,
         bits: u32,
-        quads: &[Quad],
+        quads: &[Quad; Q],
         at: usize,
-        x: [&[[u8; 4]]; R],
+        x: [&[[u8; 4]; Q]; R],
         sums: &mut [[[int32x4_t; 2]; V]; R],
     ) {
         if PRODUCTS != I8MM {
@@ -291,11 +291,12 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
         }
         assert!(R.is_multiple_of(2), "pairs of rows");
         self.turn_pairs(sums);
-        for k in (0..quads.len()).step_by(2) {
+        for k in (0..Q).step_by(2) {
             let columns: [[[int32x4_t; 2]; V]; 2] =
                 [panel::vectors(quads[k].as_flattened())[at], panel::vectors(quads[k + 1].as_flattened())[at]];
             for r in (0..R).step_by(2) {
-                let rows = bytemuck::cast([x[r][k], x[r][k + 1], x[r + 1][k], x[r + 1][k + 1]]);
+                let eight = |r: usize| bytemuck::pod_read_unaligned(x[r][k..k + 2].as_flattened());
+                let rows = self.0.vcombine_s32(eight(r), eight(r + 1));
                 for v in 0..V {
                     for h in 0..2 {
                         sums[r][v][h] = self.matrix(sums[r][v][h], rows, columns[h][v][0]);

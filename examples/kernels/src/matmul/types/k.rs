@@ -3,21 +3,11 @@
 use ggml::DType;
 
 use super::super::set::Set;
-use super::{EIGHT, Eight, Facts, Type, part, times};
+use super::{EIGHT, Eight, Facts, Type, bits, join, part, times};
 
 pub(crate) struct Q4K;
 pub(crate) struct Q5K;
 pub(crate) struct Q6K;
-
-/// The numbers of two blocks share bytes: those of the first are the lower halves, those of the second the upper ones.
-#[inline(always)]
-fn shared(bytes: &[u8; 32], which: usize) -> [u8; 32] {
-    let mut all = *bytes;
-    for x in &mut all {
-        *x = if which == 0 { *x & 15 } else { *x >> 4 };
-    }
-    all
-}
 
 /// A scale and an offset of each of eight columns, from words with numbers of six bits.
 #[inline(always)]
@@ -44,9 +34,10 @@ impl Type for Q4K {
     const FACTORS: &[usize] = &[0, 2];
     const WORDS: &[usize] = &[4, 8, 12];
 
+    /// The numbers of two blocks share bytes: those of the first are the lower halves, those of the second the upper ones.
     #[inline(always)]
     fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 144]) -> [u8; 32] {
-        shared(part(unit, 16 + BLOCK / 2 * 32), BLOCK % 2)
+        bits(part(unit, 16 + BLOCK / 2 * 32), BLOCK % 2 * 4, 15)
     }
 
     #[inline(always)]
@@ -67,13 +58,9 @@ impl Type for Q5K {
 
     #[inline(always)]
     fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 176]) -> [u8; 32] {
-        let mut all = shared(part(unit, 48 + BLOCK / 2 * 32), BLOCK % 2);
         // A bit for each block.
-        let fifth: &[u8; 32] = part(unit, 16);
-        for (x, fifth) in all.iter_mut().zip(fifth) {
-            *x |= (*fifth >> BLOCK & 1) << 4;
-        }
-        all
+        let fifth = bits(part(unit, 16), BLOCK, 1);
+        join(bits(part(unit, 48 + BLOCK / 2 * 32), BLOCK % 2 * 4, 15), fifth)
     }
 
     #[inline(always)]
@@ -98,12 +85,8 @@ impl Type for Q6K {
     #[inline(always)]
     fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 210]) -> [u8; 32] {
         let (four, i) = (BLOCK / 4, BLOCK % 4);
-        let mut all = shared(part(unit, 64 * four + i % 2 * 32), i / 2);
-        let upper: &[u8; 32] = part(unit, 128 + 32 * four);
-        for (x, upper) in all.iter_mut().zip(upper) {
-            *x |= (*upper >> (2 * i) & 3) << 4;
-        }
-        all
+        let lower = bits(part(unit, 64 * four + i % 2 * 32), i / 2 * 4, 15);
+        join(lower, bits(part(unit, 128 + 32 * four), 2 * i, 3))
     }
 
     #[inline(always)]

@@ -153,28 +153,35 @@ macro_rules! each_block {
 }
 pub(crate) use each_block;
 
+/// Bits of each byte, from one on. (Not of all processors does the compiler find the vectors in loops over bytes.)
+#[inline(always)]
+fn bits<const N: usize>(bytes: &[u8; N], from: usize, mask: u8) -> [u8; N] {
+    let mut all = *bytes;
+    for word in all.as_chunks_mut().0 {
+        *word = (u64::from_ne_bytes(*word) >> from & u64::from_ne_bytes([mask; 8])).to_ne_bytes();
+    }
+    all
+}
+
+/// Numbers from their lower four bits and the upper ones.
+#[inline(always)]
+fn join(mut lower: [u8; 32], upper: [u8; 32]) -> [u8; 32] {
+    for (to, upper) in lower.as_chunks_mut().0.iter_mut().zip(upper.as_chunks().0) {
+        *to = (u64::from_ne_bytes(*to) | u64::from_ne_bytes(*upper) << 4).to_ne_bytes();
+    }
+    lower
+}
+
 /// The lower halves of bytes, then the upper ones.
 #[inline(always)]
 fn nibbles(bytes: &[u8; 16]) -> [u8; 32] {
-    let mut all = [0; 32];
-    for i in 0..16 {
-        all[i] = bytes[i] & 15;
-        all[16 + i] = bytes[i] >> 4;
-    }
-    all
+    bytemuck::cast([bits(bytes, 0, 15), bits(bytes, 4, 15)])
 }
 
 /// Those of two units: the lower halves, and the upper ones.
 #[inline(always)]
 fn nibbles_of_two([a, b]: [&[u8; 16]; 2]) -> [[u8; 32]; 2] {
-    let mut all = [[0; 32]; 2];
-    for (i, bytes) in [a, b].into_iter().enumerate() {
-        for (k, x) in bytes.iter().enumerate() {
-            all[0][16 * i + k] = x & 15;
-            all[1][16 * i + k] = x >> 4;
-        }
-    }
-    all
+    bytemuck::cast([bits(a, 0, 15), bits(b, 0, 15), bits(a, 4, 15), bits(b, 4, 15)])
 }
 
 /// Some bytes of a unit.
