@@ -28,31 +28,26 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::None,
-        Self::Plain,
-        Self::Avx2,
-        Self::AvxVnni,
-        Self::Avx512,
-        Self::Amx,
-        Self::Neon,
-        Self::DotProd,
-        Self::I8mm,
+    /// All in this order: what the variable calls them, and what people do.
+    pub(crate) const ALL: [(Self, &str, &str); 9] = [
+        (Self::None, "none", "those of ggml"),
+        (Self::Plain, "plain", "plain Rust"),
+        (Self::Avx2, "avx2", "AVX2 with FMA and F16C"),
+        (Self::AvxVnni, "avx-vnni", "AVX-VNNI"),
+        (Self::Avx512, "avx512", "AVX-512 with VNNI"),
+        (Self::Amx, "amx", "AVX-512 with VNNI, and AMX for f16"),
+        (Self::Neon, "neon", "NEON"),
+        (Self::DotProd, "dotprod", "NEON with dotprod"),
+        (Self::I8mm, "i8mm", "NEON with dotprod and i8mm"),
     ];
 
+    fn all() -> impl DoubleEndedIterator<Item = Self> {
+        Self::ALL.into_iter().map(|(level, ..)| level)
+    }
+
     /// What the variable calls it.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Plain => "plain",
-            Self::Avx2 => "avx2",
-            Self::AvxVnni => "avx-vnni",
-            Self::Avx512 => "avx512",
-            Self::Amx => "amx",
-            Self::Neon => "neon",
-            Self::DotProd => "dotprod",
-            Self::I8mm => "i8mm",
-        }
+    fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
     }
 
     /// Whether the processor has it.
@@ -68,24 +63,14 @@ impl Level {
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "those of ggml",
-            Self::Plain => "plain Rust",
-            Self::Avx2 => "AVX2 with FMA and F16C",
-            Self::AvxVnni => "AVX-VNNI",
-            Self::Avx512 => "AVX-512 with VNNI",
-            Self::Amx => "AVX-512 with VNNI, and AMX for f16",
-            Self::Neon => "NEON",
-            Self::DotProd => "NEON with dotprod",
-            Self::I8mm => "NEON with dotprod and i8mm",
-        })
+        f.write_str(Self::ALL[*self as usize].2)
     }
 }
 
 /// What the processor has, except plain Rust, which is there for tests.
 fn best() -> Level {
-    let there = |level: &&Level| **level > Level::Plain && level.is_there();
-    Level::ALL.iter().rev().find(there).copied().unwrap_or(Level::None)
+    let there = |level: &Level| *level > Level::Plain && level.is_there();
+    Level::all().rev().find(there).unwrap_or(Level::None)
 }
 
 /// The level, and why.
@@ -107,13 +92,13 @@ fn choose(best: Level, variable: Option<&str>) -> Choice {
             _ => "the best that the processor has".to_owned(),
         });
     };
-    match Level::ALL.into_iter().find(|level| level.name() == name) {
+    match Level::all().find(|level| level.name() == name) {
         Some(level) if level <= best.max(Level::Plain) && level.is_there() => {
             Choice { level, why: format!("{VARIABLE} is `{name}`; the processor has {best}") }
         }
         Some(level) => usual(format!("{VARIABLE} is `{name}`, but the processor lacks {level}")),
         None => {
-            let names = Level::ALL.map(Level::name).join(", ");
+            let names = Level::ALL.map(|(_, name, _)| name).join(", ");
             usual(format!("{VARIABLE} is `{name}`, which is none of {names}"))
         }
     }
@@ -141,7 +126,7 @@ pub fn describe() -> String {
 /// All that the processor has.
 #[cfg(test)]
 pub(crate) fn levels() -> impl Iterator<Item = Level> {
-    Level::ALL.into_iter().filter(|&level| level > Level::None && level.is_there())
+    Level::all().filter(|&level| level > Level::None && level.is_there())
 }
 
 /// Evaluates an expression for the set of a level, if the processor has it.
@@ -210,6 +195,7 @@ mod tests {
         );
         // Tests run all of them; who expects some reads this line (`cargo xtask cross`).
         println!("sets: {}", levels().map(Level::name).collect::<Vec<_>>().join(", "));
+        assert!(Level::all().is_sorted() && Level::all().enumerate().all(|(i, level)| i == level as usize));
         let lowered = levels().map(|level| choose(best(), Some(level.name())).0);
         assert!(lowered.eq(levels()), "each that the processor has can be asked for");
     }
