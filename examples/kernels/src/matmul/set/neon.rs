@@ -54,6 +54,7 @@ impl<const PRODUCTS: u8> Neon<PRODUCTS> {
     }
 
     /// Adds the products of two rows and two columns of eight bytes: those of the first row, then of the second.
+    #[expect(clippy::unused_self, reason = "it shows that the processor has the instruction")]
     #[inline(always)]
     fn matrix(self, mut to: int32x4_t, rows: int32x4_t, columns: int32x4_t) -> int32x4_t {
         assert!(PRODUCTS == I8MM, "a set with products of matrices");
@@ -73,6 +74,7 @@ impl<const PRODUCTS: u8> Neon<PRODUCTS> {
     }
 
     /// [`Self::twos`] of each pair of rows.
+    #[expect(clippy::needless_range_loop, reason = "the compiler unrolls it, so that sums stay in registers")]
     #[inline(always)]
     fn turn_pairs<const R: usize, const V: usize>(self, sums: &mut [[[int32x4_t; 2]; V]; R]) {
         for r in (0..R).step_by(2) {
@@ -310,8 +312,8 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
 
     #[inline(always)]
     fn fetch<T>(self, at: &T, ahead: usize) {
-        let line = (&raw const *at).cast::<u8>().wrapping_add(ahead);
-        // SAFETY: any address may be prefetched.
+        let line = (&raw const *at).cast::<u8>().wrapping_add(ahead).addr();
+        // SAFETY: any address may be prefetched; no memory is read that a program sees.
         unsafe { asm!("prfm pldl1keep, [{line}]", line = in(reg) line, options(nomem, nostack, preserves_flags)) };
     }
 }
