@@ -40,7 +40,7 @@ impl<const PRODUCTS: u8> Neon<PRODUCTS> {
     fn dot4(self, mut to: int32x4_t, weights: int32x4_t, x: int32x4_t) -> int32x4_t {
         if PRODUCTS == NEON {
             let (v, weights, x): (_, int8x16_t, int8x16_t) = (self.0, bytemuck::cast(weights), bytemuck::cast(x));
-            // Two products fit in 16 bits, because no activation is -128.
+            // Two products fit in 16 bits: no activation is -128, except where the largest of a block is below 1e-36.
             let low = v.vmull_s8(v.vget_low_s8(weights), v.vget_low_s8(x));
             return v.vpadalq_s16(to, v.vpaddq_s16(low, v.vmull_high_s8(weights, x)));
         }
@@ -58,7 +58,7 @@ impl<const PRODUCTS: u8> Neon<PRODUCTS> {
     #[inline(always)]
     fn matrix(self, mut to: int32x4_t, rows: int32x4_t, columns: int32x4_t) -> int32x4_t {
         assert!(PRODUCTS == I8MM, "a set with products of matrices");
-        // SAFETY: as in `dot4`: `new` looked for `i8mm`, as the line above says.
+        // SAFETY: as in `dot4`. The line above says that this is the set for which `new` looked for `i8mm`.
         unsafe {
             asm!(".arch_extension i8mm", "smmla {to:v}.4s, {rows:v}.16b, {columns:v}.16b", to = inout(vreg) to,
                 rows = in(vreg) rows, columns = in(vreg) columns, options(pure, nomem, nostack, preserves_flags));
