@@ -7,20 +7,16 @@ use ggml::{
 };
 use pulp::{Arch, Simd, WithSimd};
 
-use super::matmul;
-#[cfg(target_arch = "x86_64")]
-use super::matmul::Level;
+use super::matmul::{self, Level};
 
-/// The vectors that Linear and Attention are compiled for: those of the set that matrix products use, on this kind of
-/// processor.
+/// The vectors that Linear and Attention are compiled for: those of the set that matrix products use.
 pub(crate) fn arch() -> Arch {
-    #[cfg(target_arch = "x86_64")]
     match matmul::level() {
-        Level::None | Level::Plain => return Arch::Scalar,
-        Level::Avx2 | Level::AvxVnni => return pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
-        Level::Avx512 | Level::Amx => {}
+        Level::None | Level::Plain => Arch::Scalar,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
+        _ => Arch::new(),
     }
-    Arch::new()
 }
 
 /// Refuses what a kernel can't read by rows.

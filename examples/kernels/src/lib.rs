@@ -17,7 +17,8 @@ pub use flash::{flash_attn_ext, flash_attn_ext_own};
 pub use linear::{Linear, Part, Then};
 pub use matmul::{describe, mul_mat, mul_mat_id, mul_mat_own, multiplies, multiplies_experts};
 
-/// Whether the processor has vectors that these kernels are compiled for. Otherwise ggml's kernels are faster.
+/// Whether these kernels are used: the processor has vectors that they were measured with, or a variable turns them on (see
+/// [`describe`]). Otherwise ggml's are.
 pub fn any() -> bool {
     !matches!(kernel::arch(), pulp::Arch::Scalar)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -23,20 +23,51 @@ const PROCESSES: &[&str] = &[
     "rpc::own::tests::claim_refuses_a_connection_of_another_process",
 ];
 
-/// Runs the core tests under qemu.
+/// The variable with the program that runs what cargo built for ARM.
+const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
+
+/// Processors that qemu plays, which instruction sets of the example `kernels` are tested on them, and by which tests. Attention,
+/// which takes many minutes, is the same on all.
+const PROCESSORS: &[(&str, &str, &[&str])] = &[
+    ("cortex-a57", "plain, neon", &["matmul::"]),
+    ("neoverse-n1", "plain, neon, dotprod", &["matmul::"]),
+    ("max", "plain, neon, dotprod, i8mm", &[]),
+];
+
+/// Runs the core tests and those of the kernels under qemu.
 pub(super) fn aarch64(workspace: &Workspace, folder: &Path, target: &str) -> Result<&'static str> {
     installed(&["aarch64-linux-gnu-gcc", "aarch64-linux-gnu-g++", "qemu-aarch64"])?;
     let test = || {
         let mut command = cargo(workspace, folder, target, "test");
         command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
-        command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
+        command.env(RUNNER, "qemu-aarch64 -L /usr/aarch64-linux-gnu");
         command
     };
     let mut command = test();
     command.args(["--package", "libggml", "--lib"]).args(CORE.iter().flat_map(|name| ["--test", name])).arg("--");
     check(command.args(PROCESSES.iter().flat_map(|name| ["--skip", name])))?;
     check(test().args(["--package", "libggml", "--test", "ops", "--"]).args(OPERATIONS))?;
+    for (processor, sets, tests) in PROCESSORS {
+        kernels(&mut test(), processor, sets, tests)?;
+    }
     Ok("passed")
+}
+
+/// Runs the tests of the example `kernels` on a processor, which should have these sets: what is not there is not tested.
+#[expect(clippy::print_stdout, reason = "the chore's progress")]
+fn kernels(test: &mut Command, processor: &str, sets: &str, tests: &[&str]) -> Result<()> {
+    println!("kernels on {processor}: {sets}");
+    test.env(RUNNER, format!("qemu-aarch64 -cpu {processor} -L /usr/aarch64-linux-gnu"));
+    // Without optimisation, they take several times as long.
+    test.args(["--config", "profile.dev.package.kernels.opt-level=2"]);
+    test.args(["--package", "kernels", "--lib", "--", "--show-output"]).args(tests);
+    let output = test.stderr(Stdio::inherit()).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    ensure!(output.status.success(), "the kernels' tests failed on {processor}");
+    let expected = format!("sets: {sets}");
+    ensure!(said.lines().any(|line| line == expected), "tests on {processor} should say `{expected}`");
+    Ok(())
 }
 
 /// Builds the example `hello`, and runs it under wine if that is installed.

@@ -43,7 +43,7 @@ const WIDTH: usize = 32;
 const DEPTH: usize = 256;
 
 /// Whether [`mul_mat`] computes products with matrices of this type and shape by these kernels: on processors with AVX2, FMA
-/// and F16C, for `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, `q4_1`, `q5_0`, `q4_K`, `q5_K`, `q6_K`, `iq4_nl`, `iq4_xs` and `mxfp4`.
+/// and F16C, or where a variable turns them on for NEON, for `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, `q4_1`, `q5_0`, `q4_K`, `q5_K`, `q6_K`, `iq4_nl`, `iq4_xs` and `mxfp4`.
 /// [`describe`] says which instructions are used. Without AVX-512, `q4_0` and `q4_K` are left to ggml, whose repacked
 /// matrices were measured to be faster.
 pub fn multiplies(dtype: DType, ne: [i64; 4]) -> bool {
@@ -90,6 +90,8 @@ pub fn mul_mat_own<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result
 fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     let wide = level >= Level::Avx512;
     match dtype {
+        // Nothing was measured on ARM: who turns these kernels on gets them.
+        _ if level >= Level::Neon => true,
         DType::F32 if wide => (3..=8).contains(&rows),
         DType::F32 => rows >= 64,
         DType::F16 => wide || (2..=4).contains(&rows),

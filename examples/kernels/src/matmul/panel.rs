@@ -16,11 +16,14 @@ const FOUR: usize = 4;
 /// The lanes of a block.
 const QUADS: usize = BLOCK / FOUR;
 
+/// Four numbers of each column.
+pub(super) type Quad = [[[u8; FOUR]; HALF]; 2];
+
 /// A block of each column.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(128))]
 pub(crate) struct Panel {
-    pub(super) numbers: [[[[u8; FOUR]; HALF]; 2]; QUADS],
+    pub(super) numbers: [Quad; QUADS],
     pub(super) scales: [[f32; HALF]; 2],
     /// The offsets, or the scales of the second halves of blocks.
     pub(super) others: [[f32; HALF]; 2],
@@ -64,7 +67,7 @@ fn transpose<S: Set, T: Type, const B: usize>(
     for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
         *to = types::numbers::<S, T, B>(s, &row[unit]);
     }
-    let columns: [[[u8; FOUR]; QUADS]; QUADS] = bytemuck::cast(s.transpose(square));
+    let columns: [[[u8; FOUR]; QUADS]; QUADS] = bytemuck::cast(s.quads(square));
     for (to, columns) in to.numbers.iter_mut().zip(columns) {
         to.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&columns);
     }
@@ -79,6 +82,8 @@ pub(super) fn multiply<S: Set, T: Type>(
 ) {
     if S::LANES == HALF {
         s.run(Tiles::<S, T, 4, 2> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
+    } else if S::PAIRS {
+        s.run(Tiles::<S, T, 6, 1> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
     } else {
         s.run(Tiles::<S, T, 3, 2> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
     }
@@ -122,7 +127,7 @@ impl<S: Set, T: Type, const R: usize, const V: usize> NullaryFnOnce for Tiles<'_
 
 /// Vectors, `V` at a time.
 #[inline(always)]
-fn vectors<From: Pod, To: Pod, const V: usize>(numbers: &[From]) -> &[[To; V]] {
+pub(super) fn vectors<From: Pod, To: Pod, const V: usize>(numbers: &[From]) -> &[[To; V]] {
     bytemuck::cast_slice(numbers).as_chunks().0
 }
 
@@ -141,7 +146,6 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     }
     assert!(at < WIDTH / S::LANES / V, "vectors of a panel");
     let offset = types::offset::<S, T>();
-    let most = S::most(T::BITS);
     for (i, block) in panel.iter().enumerate() {
         for half in 0..T::HALVES {
             let mut whole = [[s.ints(0); V]; R];
@@ -150,29 +154,10 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
                     *whole = [s.ints(row[i].starts(offset, T::HALVES)[half]); V];
                 }
             }
-            let quads = QUADS / T::HALVES;
-            for from in (half * quads..(half + 1) * quads).step_by(most) {
-                let mut products = [[s.ints(0); V]; R];
-                for (products, whole) in products.iter_mut().zip(whole) {
-                    for v in 0..V {
-                        products[v] = s.begin(whole[v]);
-                    }
-                }
-                for k in from..from + most.min(quads) {
-                    let numbers: [S::Ints; V] = vectors(block.numbers[k].as_flattened())[at];
-                    for (products, row) in products.iter_mut().zip(rows) {
-                        let x: [i32; QUADS] = bytemuck::cast(row[i].numbers);
-                        let x = s.ints(x[k]);
-                        for v in 0..V {
-                            products[v] = s.dot(T::BITS, products[v], numbers[v], x);
-                        }
-                    }
-                }
-                for (whole, products) in whole.iter_mut().zip(products) {
-                    for v in 0..V {
-                        whole[v] = s.end(whole[v], products[v]);
-                    }
-                }
+            if T::HALVES == 1 {
+                part::<S, R, V, QUADS>(s, T::BITS, (block, half, at), (rows, i), &mut whole);
+            } else {
+                part::<S, R, V, { QUADS / 2 }>(s, T::BITS, (block, half, at), (rows, i), &mut whole);
             }
             let scales = if half == 0 { &block.scales } else { &block.others };
             let scales: [S::Floats; V] = vectors(scales.as_flattened())[at];
@@ -194,4 +179,56 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
         }
     }
     sums
+}
+
+/// Adds the products of one of a block's parts of `Q` quads.
+#[inline(always)]
+fn part<S: Set, const R: usize, const V: usize, const Q: usize>(
+    s: S,
+    bits: u32,
+    (block, half, at): (&Panel, usize, usize),
+    (rows, i): ([&[Block]; R], usize),
+    sums: &mut [[S::Ints; V]; R],
+) {
+    let mut x = [&[[0; FOUR]; Q]; R];
+    for (x, row) in x.iter_mut().zip(rows) {
+        let all: &[[u8; FOUR]; QUADS] = bytemuck::cast_ref(&row[i].numbers);
+        *x = &all.as_chunks().0[half];
+    }
+    s.add(bits, &block.numbers.as_chunks().0[half], at, x, sums);
+}
+
+/// [`Set::add`] by [`Set::dot`].
+#[inline(always)]
+pub(super) fn add<S: Set, const R: usize, const V: usize, const Q: usize>(
+    s: S,
+    bits: u32,
+    quads: &[Quad; Q],
+    at: usize,
+    x: [&[[u8; FOUR]; Q]; R],
+    sums: &mut [[S::Ints; V]; R],
+) {
+    let most = S::most(bits);
+    for from in (0..Q).step_by(most) {
+        let mut products = [[s.ints(0); V]; R];
+        for (products, sums) in products.iter_mut().zip(&*sums) {
+            for v in 0..V {
+                products[v] = s.begin(sums[v]);
+            }
+        }
+        for k in from..from + most.min(Q) {
+            let numbers: [S::Ints; V] = vectors(quads[k].as_flattened())[at];
+            for (products, x) in products.iter_mut().zip(x) {
+                let x = s.ints(i32::from_ne_bytes(x[k]));
+                for v in 0..V {
+                    products[v] = s.dot(bits, products[v], numbers[v], x);
+                }
+            }
+        }
+        for (sums, products) in sums.iter_mut().zip(products) {
+            for v in 0..V {
+                sums[v] = s.end(sums[v], products[v]);
+            }
+        }
+    }
 }

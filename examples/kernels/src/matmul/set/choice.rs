@@ -1,4 +1,4 @@
-//! The set that products are computed with: the best that the processor has, or what a variable says.
+//! The set that products are computed with: the best that the processor has and that was measured, or what a variable says.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 
-/// The variable that lowers the choice.
+/// The variable that lowers the choice, or turns on what was not measured.
 const VARIABLE: &str = "GGML_KERNELS";
 
 /// Instruction sets, from the least to the best.
@@ -21,21 +21,33 @@ pub(crate) enum Level {
     Avx512,
     /// AVX-512, and tiles for `f16`.
     Amx,
+    /// That of all ARM processors of 64 bits. Neither it nor what follows was measured.
+    Neon,
+    DotProd,
+    I8mm,
 }
 
 impl Level {
-    pub(crate) const ALL: [Self; 6] = [Self::None, Self::Plain, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Amx];
+    /// All in this order: what the variable calls them, and what people do.
+    pub(crate) const ALL: [(Self, &str, &str); 9] = [
+        (Self::None, "none", "those of ggml"),
+        (Self::Plain, "plain", "plain Rust"),
+        (Self::Avx2, "avx2", "AVX2 with FMA and F16C"),
+        (Self::AvxVnni, "avx-vnni", "AVX-VNNI"),
+        (Self::Avx512, "avx512", "AVX-512 with VNNI"),
+        (Self::Amx, "amx", "AVX-512 with VNNI, and AMX for f16"),
+        (Self::Neon, "neon", "NEON"),
+        (Self::DotProd, "dotprod", "NEON with dotprod"),
+        (Self::I8mm, "i8mm", "NEON with dotprod and i8mm"),
+    ];
+
+    fn all() -> impl DoubleEndedIterator<Item = Self> {
+        Self::ALL.into_iter().map(|(level, ..)| level)
+    }
 
     /// What the variable calls it.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Plain => "plain",
-            Self::Avx2 => "avx2",
-            Self::AvxVnni => "avx-vnni",
-            Self::Avx512 => "avx512",
-            Self::Amx => "amx",
-        }
+    fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
     }
 
     /// Whether the processor has it.
@@ -51,21 +63,14 @@ impl Level {
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "those of ggml",
-            Self::Plain => "plain Rust",
-            Self::Avx2 => "AVX2 with FMA and F16C",
-            Self::AvxVnni => "AVX-VNNI",
-            Self::Avx512 => "AVX-512 with VNNI",
-            Self::Amx => "AVX-512 with VNNI, and AMX for f16",
-        })
+        f.write_str(Self::ALL[*self as usize].2)
     }
 }
 
 /// What the processor has, except plain Rust, which is there for tests.
 fn best() -> Level {
-    let there = |level: &&Level| **level > Level::Plain && level.is_there();
-    Level::ALL.iter().rev().find(there).copied().unwrap_or(Level::None)
+    let there = |level: &Level| *level > Level::Plain && level.is_there();
+    Level::all().rev().find(there).unwrap_or(Level::None)
 }
 
 /// The level, and why.
@@ -78,15 +83,22 @@ static CHOICE: LazyLock<Choice> =
     LazyLock::new(|| choose(best(), std::env::var_os(VARIABLE).as_deref().and_then(std::ffi::OsStr::to_str)));
 
 fn choose(best: Level, variable: Option<&str>) -> Choice {
-    let usual = |why| Choice { level: best, why };
-    let Some(name) = variable else { return usual("the best that the processor has".to_owned()) };
-    match Level::ALL.into_iter().find(|level| level.name() == name) {
+    let usual = |why| Choice { level: if best < Level::Neon { best } else { Level::None }, why };
+    let Some(name) = variable else {
+        return usual(match best {
+            Level::Neon | Level::DotProd | Level::I8mm => {
+                format!("{best} was not measured; {VARIABLE}={} turns it on", best.name())
+            }
+            _ => "the best that the processor has".to_owned(),
+        });
+    };
+    match Level::all().find(|level| level.name() == name) {
         Some(level) if level <= best.max(Level::Plain) && level.is_there() => {
             Choice { level, why: format!("{VARIABLE} is `{name}`; the processor has {best}") }
         }
         Some(level) => usual(format!("{VARIABLE} is `{name}`, but the processor lacks {level}")),
         None => {
-            let names = Level::ALL.map(Level::name).join(", ");
+            let names = Level::ALL.map(|(_, name, _)| name).join(", ");
             usual(format!("{VARIABLE} is `{name}`, which is none of {names}"))
         }
     }
@@ -99,8 +111,9 @@ pub(crate) fn level() -> Level {
 
 /// Which instructions the kernels use, and why: a line for people.
 ///
-/// The best that the processor has are used. The variable `GGML_KERNELS` lowers the choice: `none` (ggml's own kernels),
-/// `plain`, `avx2`, `avx-vnni`, `avx512` or `amx`. It is read once.
+/// The best that the processor has are used; on ARM, where nothing was measured, ggml's own kernels. The variable
+/// `GGML_KERNELS` lowers the choice, or turns it on: `none` (ggml's), `plain`, `avx2`, `avx-vnni`, `avx512` or `amx`, and on ARM
+/// `neon`, `dotprod` or `i8mm`. It is read once.
 ///
 /// ```
 /// println!("kernels: {}", kernels::describe());
@@ -113,7 +126,7 @@ pub fn describe() -> String {
 /// All that the processor has.
 #[cfg(test)]
 pub(crate) fn levels() -> impl Iterator<Item = Level> {
-    Level::ALL.into_iter().filter(|&level| level > Level::None && level.is_there())
+    Level::all().filter(|&level| level > Level::None && level.is_there())
 }
 
 /// Evaluates an expression for the set of a level, if the processor has it.
@@ -135,6 +148,18 @@ macro_rules! with_set {
             #[cfg(target_arch = "x86_64")]
             $crate::matmul::set::Level::Avx512 | $crate::matmul::set::Level::Amx => {
                 $crate::matmul::set::Avx512::new().map(|$s| $f)
+            }
+            #[cfg(target_arch = "aarch64")]
+            $crate::matmul::set::Level::Neon => {
+                $crate::matmul::set::Neon::<{ $crate::matmul::set::NEON }>::new().map(|$s| $f)
+            }
+            #[cfg(target_arch = "aarch64")]
+            $crate::matmul::set::Level::DotProd => {
+                $crate::matmul::set::Neon::<{ $crate::matmul::set::DOTPROD }>::new().map(|$s| $f)
+            }
+            #[cfg(target_arch = "aarch64")]
+            $crate::matmul::set::Level::I8mm => {
+                $crate::matmul::set::Neon::<{ $crate::matmul::set::I8MM }>::new().map(|$s| $f)
             }
             _ => None,
         }
@@ -162,6 +187,15 @@ mod tests {
         );
         let (level, why) = choose(Level::Avx2, Some("sse"));
         assert!(level == Level::Avx2 && why.contains("`sse`, which is none of none, plain, avx2"), "{why}");
+        assert_eq!(choose(Level::Avx2, Some("neon")).0, Level::Avx2, "that of another processor");
+        let (level, why) = choose(Level::DotProd, None);
+        assert_eq!(
+            (level, &*why),
+            (Level::None, "NEON with dotprod was not measured; GGML_KERNELS=dotprod turns it on")
+        );
+        // Tests run all of them; who expects some reads this line (`cargo xtask cross`).
+        println!("sets: {}", levels().map(Level::name).collect::<Vec<_>>().join(", "));
+        assert!(Level::all().is_sorted() && Level::all().enumerate().all(|(i, level)| i == level as usize));
         let lowered = levels().map(|level| choose(best(), Some(level.name())).0);
         assert!(lowered.eq(levels()), "each that the processor has can be asked for");
     }

@@ -5,6 +5,8 @@ mod avx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod choice;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod plain;
 
 use bytemuck::Pod;
@@ -15,6 +17,8 @@ pub use choice::describe;
 #[cfg(test)]
 pub(crate) use choice::levels;
 pub(crate) use choice::{Level, level, with_set};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::{DOTPROD, I8MM, NEON, Neon};
 pub(crate) use plain::Plain;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use {
@@ -25,7 +29,7 @@ pub(crate) use {
 use super::Out;
 use super::WIDTH;
 use super::activations::{self, BLOCK, Block};
-use super::panel::{self, Panel};
+use super::panel::{self, Panel, Quad};
 use super::types::Type;
 
 /// The instructions of a processor. A value shows that the processor has them.
@@ -49,6 +53,8 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     const SIGNED: bool;
     /// The blocks of a panel whose columns are multiplied while they are in the nearest cache.
     const DEEP: usize;
+    /// Whether [`Set::add`] takes an even number of rows.
+    const PAIRS: bool = false;
 
     /// Runs a function that is compiled for the instructions.
     fn run<O: NullaryFnOnce>(self, op: O) -> O::Output;
@@ -108,6 +114,24 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     }
     /// From columns to rows.
     fn transpose(self, square: Self::Square) -> Self::Square;
+
+    /// Columns of a block from rows, four numbers of each after the other, as [`Set::add`] takes them.
+    #[inline(always)]
+    fn quads(self, square: Self::Square) -> Self::Square {
+        self.transpose(square)
+    }
+    /// Adds the products of some quads of a panel, in its vectors from `V * at` on, and of as many in rows of activations.
+    #[inline(always)]
+    fn add<const R: usize, const V: usize, const Q: usize>(
+        self,
+        bits: u32,
+        quads: &[Quad; Q],
+        at: usize,
+        x: [&[[u8; 4]; Q]; R],
+        sums: &mut [[Self::Ints; V]; R],
+    ) {
+        panel::add(self, bits, quads, at, x, sums);
+    }
 
     /// Rounds values to a block; with the sum of its first half, where halves have scales of their own.
     #[inline(always)]

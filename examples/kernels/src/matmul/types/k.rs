@@ -3,33 +3,15 @@
 use ggml::DType;
 
 use super::super::set::Set;
-use super::{EIGHT, Eight, Type, half, part, times, word};
+use super::{EIGHT, Eight, Facts, Type, bits, join, part, times};
 
 pub(crate) struct Q4K;
 pub(crate) struct Q5K;
 pub(crate) struct Q6K;
 
-/// The numbers of two blocks share bytes: those of the first are the lower halves, those of the second the upper ones.
+/// A scale and an offset of each of eight columns, from words with numbers of six bits.
 #[inline(always)]
-fn shared(bytes: &[u8; 32], which: usize) -> [u8; 32] {
-    let mut all = *bytes;
-    for x in &mut all {
-        *x = if which == 0 { *x & 15 } else { *x >> 4 };
-    }
-    all
-}
-
-/// What the scales and offsets of `q4_K` and `q5_K` are made of: factors for all, and words with numbers of six bits.
-type SixBits = ([Eight; 2], [[u32; EIGHT]; 3]);
-
-#[inline(always)]
-fn six_bits<S: Set, const N: usize>(s: S, units: [&[u8; N]; EIGHT]) -> SixBits {
-    ([half(s, units, 0), half(s, units, 2)], [word(units, 4), word(units, 8), word(units, 12)])
-}
-
-/// A scale and an offset of each of eight columns.
-#[inline(always)]
-fn of_six_bits<const BLOCK: usize>((by, [a, b, c]): &SixBits) -> [Eight; 2] {
+fn of_six_bits<const BLOCK: usize>(Facts { factors: by, words: [a, b, c, _] }: &Facts) -> [Eight; 2] {
     let mut all = [[0; EIGHT]; 2];
     let shift = BLOCK % 4 * 8;
     for i in 0..EIGHT {
@@ -44,90 +26,71 @@ fn of_six_bits<const BLOCK: usize>((by, [a, b, c]): &SixBits) -> [Eight; 2] {
 
 impl Type for Q4K {
     type Unit = [u8; 144];
-    type Facts = SixBits;
 
     const DTYPE: DType = DType::Q4_K;
     const BLOCKS: usize = 8;
     const BITS: u32 = 4;
     const OFFSETS: bool = true;
+    const FACTORS: &[usize] = &[0, 2];
+    const WORDS: &[usize] = &[4, 8, 12];
 
+    /// The numbers of two blocks share bytes: those of the first are the lower halves, those of the second the upper ones.
     #[inline(always)]
     fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 144]) -> [u8; 32] {
-        shared(part(unit, 16 + BLOCK / 2 * 32), BLOCK % 2)
+        bits(part(unit, 16 + BLOCK / 2 * 32), BLOCK % 2 * 4, 15)
     }
 
     #[inline(always)]
-    fn facts<S: Set>(s: S, units: [&[u8; 144]; EIGHT]) -> SixBits {
-        six_bits(s, units)
-    }
-
-    #[inline(always)]
-    fn scales<const BLOCK: usize>(facts: &SixBits) -> [Eight; 2] {
+    fn scales<const BLOCK: usize>(facts: &Facts) -> [Eight; 2] {
         of_six_bits::<BLOCK>(facts)
     }
 }
 
 impl Type for Q5K {
     type Unit = [u8; 176];
-    type Facts = SixBits;
 
     const DTYPE: DType = DType::Q5_K;
     const BLOCKS: usize = 8;
     const BITS: u32 = 5;
     const OFFSETS: bool = true;
+    const FACTORS: &[usize] = &[0, 2];
+    const WORDS: &[usize] = &[4, 8, 12];
 
     #[inline(always)]
     fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 176]) -> [u8; 32] {
-        let mut all = shared(part(unit, 48 + BLOCK / 2 * 32), BLOCK % 2);
         // A bit for each block.
-        let fifth: &[u8; 32] = part(unit, 16);
-        for (x, fifth) in all.iter_mut().zip(fifth) {
-            *x |= (*fifth >> BLOCK & 1) << 4;
-        }
-        all
+        let fifth = bits(part(unit, 16), BLOCK, 1);
+        join(bits(part(unit, 48 + BLOCK / 2 * 32), BLOCK % 2 * 4, 15), fifth)
     }
 
     #[inline(always)]
-    fn facts<S: Set>(s: S, units: [&[u8; 176]; EIGHT]) -> SixBits {
-        six_bits(s, units)
-    }
-
-    #[inline(always)]
-    fn scales<const BLOCK: usize>(facts: &SixBits) -> [Eight; 2] {
+    fn scales<const BLOCK: usize>(facts: &Facts) -> [Eight; 2] {
         of_six_bits::<BLOCK>(facts)
     }
 }
 
 impl Type for Q6K {
     type Unit = [u8; 210];
-    /// A factor for all, and words of four scales.
-    type Facts = (Eight, [[u32; EIGHT]; 4]);
 
     const DTYPE: DType = DType::Q6_K;
     const BLOCKS: usize = 8;
     const BITS: u32 = 6;
     const OFFSET: i32 = 32;
     const HALVES: usize = 2;
+    const FACTORS: &[usize] = &[208];
+    /// Of four scales.
+    const WORDS: &[usize] = &[192, 196, 200, 204];
 
     /// Four blocks share 64 bytes of lower halves, and 32 bytes with two more bits for each of them.
     #[inline(always)]
     fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 210]) -> [u8; 32] {
         let (four, i) = (BLOCK / 4, BLOCK % 4);
-        let mut all = shared(part(unit, 64 * four + i % 2 * 32), i / 2);
-        let upper: &[u8; 32] = part(unit, 128 + 32 * four);
-        for (x, upper) in all.iter_mut().zip(upper) {
-            *x |= (*upper >> (2 * i) & 3) << 4;
-        }
-        all
+        let lower = bits(part(unit, 64 * four + i % 2 * 32), i / 2 * 4, 15);
+        join(lower, bits(part(unit, 128 + 32 * four), 2 * i, 3))
     }
 
     #[inline(always)]
-    fn facts<S: Set>(s: S, units: [&[u8; 210]; EIGHT]) -> Self::Facts {
-        (half(s, units, 208), [word(units, 192), word(units, 196), word(units, 200), word(units, 204)])
-    }
-
-    #[inline(always)]
-    fn scales<const BLOCK: usize>((by, words): &Self::Facts) -> [Eight; 2] {
+    fn scales<const BLOCK: usize>(Facts { factors: [by, _], words }: &Facts) -> [Eight; 2] {
         let mut all = [[0; EIGHT]; 2];
         for (h, all) in all.iter_mut().enumerate() {
             let before = 24 - (BLOCK % 2 * 2 + h) * 8;

@@ -20,6 +20,14 @@ pub(crate) const EIGHT: usize = 8;
 /// A number of each of these columns.
 pub(crate) type Eight = [f32; EIGHT];
 
+/// What the scales and offsets of all blocks of eight units are made of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Facts {
+    /// Factors of scales, and of offsets.
+    factors: [Eight; 2],
+    words: [[u32; EIGHT]; 4],
+}
+
 /// A block type.
 pub(crate) trait Type: Send + Sync + 'static {
     /// The bytes of what ggml calls a block: some blocks of 32 numbers.
@@ -27,7 +35,7 @@ pub(crate) trait Type: Send + Sync + 'static {
 
     const DTYPE: DType;
     /// The blocks of a unit.
-    const BLOCKS: usize;
+    const BLOCKS: usize = 1;
     /// Numbers are below `2^BITS`, or signed bytes if these are 8.
     const BITS: u32;
     /// What is subtracted from each number.
@@ -37,24 +45,67 @@ pub(crate) trait Type: Send + Sync + 'static {
     /// 2 if each half of a block has a scale of its own.
     const HALVES: usize = 1;
 
-    /// What the scales of all blocks are made of.
-    type Facts: Copy;
+    /// Where a unit has factors in `f16`.
+    const FACTORS: &[usize] = &[0];
+    /// Where it has words of what scales and offsets are made of.
+    const WORDS: &[usize] = &[];
+    /// Where it has bytes of two numbers of four bits each: 16 for each block, the first half of whose numbers are in the lower
+    /// halves.
+    const NIBBLES: Option<usize> = None;
+    /// What these are indices of.
+    const TABLE: Option<[u8; 16]> = None;
 
     /// The numbers of a block.
-    fn numbers<S: Set, const BLOCK: usize>(s: S, unit: &Self::Unit) -> [u8; 32];
-    /// What [`Type::scales`] needs.
-    fn facts<S: Set>(s: S, units: [&Self::Unit; EIGHT]) -> Self::Facts;
-    /// The scales of a block of eight columns; and the offsets, or the scales of second halves.
-    fn scales<const BLOCK: usize>(facts: &Self::Facts) -> [Eight; 2];
+    #[inline(always)]
+    fn numbers<S: Set, const BLOCK: usize>(s: S, unit: &Self::Unit) -> [u8; 32] {
+        let Some(at) = Self::NIBBLES else { unreachable!("other types say how") };
+        looked_up::<S, Self>(s, nibbles(part(bytemuck::bytes_of(unit), at + 16 * BLOCK)))
+    }
 
     /// The numbers of the first halves of two blocks, and those of the second halves.
     #[inline(always)]
     fn pair<S: Set, const BLOCK: usize>(s: S, units: [&Self::Unit; 2]) -> [[u8; 32]; 2] {
+        if let Some(at) = Self::NIBBLES {
+            let [a, b] = nibbles_of_two(units.map(|unit| part(bytemuck::bytes_of(unit), at + 16 * BLOCK)));
+            return [looked_up::<S, Self>(s, a), looked_up::<S, Self>(s, b)];
+        }
         let [a, b] = [Self::numbers::<S, BLOCK>(s, units[0]), Self::numbers::<S, BLOCK>(s, units[1])];
         let [first, second] = s.pair(bytemuck::pod_read_unaligned(&a), bytemuck::pod_read_unaligned(&b));
         let (mut all, bytes) = ([[0; 32]; 2], [first, second]);
         all.as_flattened_mut().copy_from_slice(bytemuck::cast_slice(&bytes));
         all
+    }
+
+    /// What [`Type::scales`] needs.
+    #[inline(always)]
+    fn facts<S: Set>(s: S, units: [&Self::Unit; EIGHT]) -> Facts {
+        let mut all = Facts::default();
+        for (to, at) in all.factors.iter_mut().zip(Self::FACTORS) {
+            for (to, unit) in to.iter_mut().zip(units) {
+                *to = s.half(u16::from_le_bytes(*part(bytemuck::bytes_of(unit), *at)));
+            }
+        }
+        for (to, at) in all.words.iter_mut().zip(Self::WORDS) {
+            for (to, unit) in to.iter_mut().zip(units) {
+                *to = u32::from_le_bytes(*part(bytemuck::bytes_of(unit), *at));
+            }
+        }
+        all
+    }
+
+    /// The scales of a block of eight columns; and the offsets, or the scales of second halves.
+    #[inline(always)]
+    fn scales<const BLOCK: usize>(facts: &Facts) -> [Eight; 2] {
+        facts.factors
+    }
+}
+
+/// Numbers of four bits as those that they stand for.
+#[inline(always)]
+fn looked_up<S: Set, T: Type + ?Sized>(s: S, at: [u8; 32]) -> [u8; 32] {
+    match &T::TABLE {
+        Some(table) => s.lookup(table, at),
+        None => at,
     }
 }
 
@@ -102,28 +153,35 @@ macro_rules! each_block {
 }
 pub(crate) use each_block;
 
+/// Bits of each byte, from one on. (Not of all processors does the compiler find the vectors in loops over bytes.)
+#[inline(always)]
+fn bits<const N: usize>(bytes: &[u8; N], from: usize, mask: u8) -> [u8; N] {
+    let mut all = *bytes;
+    for word in all.as_chunks_mut().0 {
+        *word = (u64::from_ne_bytes(*word) >> from & u64::from_ne_bytes([mask; 8])).to_ne_bytes();
+    }
+    all
+}
+
+/// Numbers from their lower four bits and the upper ones.
+#[inline(always)]
+fn join(mut lower: [u8; 32], upper: [u8; 32]) -> [u8; 32] {
+    for (to, upper) in lower.as_chunks_mut().0.iter_mut().zip(upper.as_chunks().0) {
+        *to = (u64::from_ne_bytes(*to) | u64::from_ne_bytes(*upper) << 4).to_ne_bytes();
+    }
+    lower
+}
+
 /// The lower halves of bytes, then the upper ones.
 #[inline(always)]
 fn nibbles(bytes: &[u8; 16]) -> [u8; 32] {
-    let mut all = [0; 32];
-    for i in 0..16 {
-        all[i] = bytes[i] & 15;
-        all[16 + i] = bytes[i] >> 4;
-    }
-    all
+    bytemuck::cast([bits(bytes, 0, 15), bits(bytes, 4, 15)])
 }
 
 /// Those of two units: the lower halves, and the upper ones.
 #[inline(always)]
 fn nibbles_of_two([a, b]: [&[u8; 16]; 2]) -> [[u8; 32]; 2] {
-    let mut all = [[0; 32]; 2];
-    for (i, bytes) in [a, b].into_iter().enumerate() {
-        for (k, x) in bytes.iter().enumerate() {
-            all[0][16 * i + k] = x & 15;
-            all[1][16 * i + k] = x >> 4;
-        }
-    }
-    all
+    bytemuck::cast([bits(a, 0, 15), bits(b, 0, 15), bits(a, 4, 15), bits(b, 4, 15)])
 }
 
 /// Some bytes of a unit.
@@ -133,26 +191,6 @@ fn part<const N: usize>(unit: &[u8], at: usize) -> &[u8; N] {
         Some(part) => part,
         None => unreachable!("a unit is longer"),
     }
-}
-
-/// The number in `f16` at an offset of each unit.
-#[inline(always)]
-fn half<S: Set, const N: usize>(s: S, units: [&[u8; N]; EIGHT], at: usize) -> Eight {
-    let mut all = [0.0; EIGHT];
-    for (to, unit) in all.iter_mut().zip(units) {
-        *to = s.half(u16::from_le_bytes(*part(unit, at)));
-    }
-    all
-}
-
-/// The word of 32 bits at an offset of each unit.
-#[inline(always)]
-fn word<const N: usize>(units: [&[u8; N]; EIGHT], at: usize) -> [u32; EIGHT] {
-    let mut all = [0; EIGHT];
-    for (to, unit) in all.iter_mut().zip(units) {
-        *to = u32::from_le_bytes(*part(unit, at));
-    }
-    all
 }
 
 /// Small integers times numbers.
