@@ -1,7 +1,7 @@
 //! A guide in short pages. Every snippet is compiled and run by the tests; they are bodies of
 //! `fn main() -> ggml::Result<()>`.
 //!
-//! New to ggml: [shapes](mod@shapes), [memory], [graphs]. A model from a file: [weights], [sched]. Complete on their own:
+//! New to ggml: [questions], [shapes](mod@shapes), [memory], [graphs]. A model from a file: [weights], [sched]. Complete on their own:
 //! [decoder], [cluster]. The rest is to look up.
 //!
 //! To find a C function, search these docs for its full name. The few that have no counterpart are in [omitted].

@@ -3,6 +3,8 @@
 mod cells;
 mod saved;
 
+use std::ops::Range;
+
 use ggml::{BufferType, Context, DType, LeafIndex, LeafInfo, State, Tensor, WeightsBuilder};
 use half::f16;
 
@@ -33,7 +35,8 @@ pub(crate) struct KvTensors<'c> {
     pub(crate) rows: Tensor<'c>,
     /// Which cells each token sees: in layers without, and with a window.
     pub(crate) masks: [Option<Tensor<'c>>; 2],
-    n_kv: usize,
+    /// The cells that the graph reads.
+    read: Range<usize>,
 }
 
 fn names(layer: usize) -> [String; 2] {
@@ -62,31 +65,38 @@ impl KvCache {
         Ok(Self { state, layers, cells: Cells::new(size), window })
     }
 
-    /// How many cells a graph has to read: those in use, rounded up.
-    pub(crate) fn n_kv(&self) -> usize {
-        self.cells.end().max(1).next_multiple_of(BUCKET).min(self.cells.len())
+    /// The cells that a graph has to read: those of these tokens' sequences, rounded to multiples. Others may hold texts that
+    /// nobody goes on with at the moment.
+    pub(crate) fn to_read(&self, tokens: impl Iterator<Item = (usize, i32)>) -> Range<usize> {
+        let used = self.cells.range(tokens.fold(0, |all, (sequence, _)| all | 1 << sequence));
+        used.start / BUCKET * BUCKET..used.end.max(1).next_multiple_of(BUCKET).min(self.cells.len())
     }
 
     /// Fills the mask of layers with or without a window, for tokens by sequence and position.
     pub(crate) fn fill_mask(
         &self,
         tokens: impl Iterator<Item = (usize, i32)>,
-        n_kv: usize,
+        read: Range<usize>,
         windowed: bool,
         mask: &mut Vec<f16>,
     ) {
-        self.cells.mask(tokens, n_kv, self.window.filter(|_| windowed), mask);
+        self.cells.mask(tokens, read, self.window.filter(|_| windowed), mask);
     }
 
     /// Makes the inputs of a graph.
-    pub(crate) fn tensors<'c>(&'c self, ctx: &'c Context, n_tokens: usize, n_kv: usize) -> ggml::Result<KvTensors<'c>> {
-        let mask = |name| ctx.input(name, DType::F16, [n_kv, n_tokens]);
+    pub(crate) fn tensors<'c>(
+        &'c self,
+        ctx: &'c Context,
+        n_tokens: usize,
+        read: Range<usize>,
+    ) -> ggml::Result<KvTensors<'c>> {
+        let mask = |name| ctx.input(name, DType::F16, [read.len(), n_tokens]);
         Ok(KvTensors {
             cache: self,
             positions: ctx.input("positions", DType::I32, [n_tokens])?,
             rows: ctx.input("cells", DType::I32, [n_tokens])?,
             masks: [Some(mask("mask")?), if self.window.is_some() { Some(mask("mask of window")?) } else { None }],
-            n_kv,
+            read,
         })
     }
 }
@@ -120,7 +130,7 @@ impl<'c> KvTensors<'c> {
         Ok([write(k_index, k)?, write(v_index, v)?])
     }
 
-    /// The first cells of a layer, by head: `[size, cells, heads]`.
+    /// The cells of a layer that the graph reads, by head: `[size, cells, heads]`.
     pub(crate) fn heads(
         &self,
         ctx: &'c Context,
@@ -130,8 +140,9 @@ impl<'c> KvTensors<'c> {
         let heads = |t: Tensor<'c>, size: usize| {
             let ([_, row, ..], dtype) = (t.nb(), t.dtype());
             let head = dtype.row_size(i64::try_from(size).unwrap_or(i64::MAX)).unwrap_or(0);
-            let used = ctx.view(t, [size, config.n_head_kv, self.n_kv], [head, row, row * self.n_kv], 0)?;
-            ctx.permute(used, [0, 2, 1, 3])
+            let shape = [size, config.n_head_kv, self.read.len()];
+            let read = ctx.view(t, shape, [head, row, row * self.read.len()], row * self.read.start)?;
+            ctx.permute(read, [0, 2, 1, 3])
         };
         Ok([heads(k, config.n_embd_head_k)?, heads(v, config.n_embd_head_v)?])
     }

@@ -7,7 +7,6 @@ use ggml::{Context, DType, Sched, Tensor};
 use crate::batch::{Batch, Entry};
 use crate::blocks::Build;
 use crate::blocks::layer::Layer;
-use crate::cache::KvCache;
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
@@ -198,7 +197,10 @@ impl Steps {
         let sched = if is_step { steps } else { prompts };
         let ctx = &*ctx;
         let n_tokens = part.tokens.len();
-        let n_kv = memory.kv.as_ref().map_or(0, KvCache::n_kv);
+        let mut read = memory.kv.as_ref().map_or(0..0, |kv| kv.to_read(part.places.iter().copied()));
+        if model.placing().is_parallel() {
+            read.start = 0; // each device has a part of a row, so it is elsewhere that a view would begin
+        }
         let tokens = Decoder::tokens(ctx, n_tokens)?;
         // ggml can't end a graph with what is written to a cache that is divided among CPUs.
         let unread = part.outputs.is_empty() && model.placing().is_parallel();
@@ -213,7 +215,7 @@ impl Steps {
             ctx,
             weights: model.weights(),
             config: model.config(),
-            kv: memory.kv.as_ref().map(|kv| kv.tensors(ctx, n_tokens, n_kv)).transpose()?,
+            kv: memory.kv.as_ref().map(|kv| kv.tensors(ctx, n_tokens, read.clone())).transpose()?,
             states: memory.recurrent.as_ref().map(|r| r.tensors(ctx, part.sequences.len())).transpose()?,
             outputs,
             n_tokens,
@@ -238,7 +240,7 @@ impl Steps {
             for (mask, windowed) in kv.masks.into_iter().zip([false, true]) {
                 // A model may have a window in all layers, or in none.
                 if let Some(mask) = mask.filter(|_| model.config().has_layers(n_layer, windowed)) {
-                    cache.fill_mask(part.places.iter().copied(), n_kv, windowed, &mut part.mask);
+                    cache.fill_mask(part.places.iter().copied(), read.clone(), windowed, &mut part.mask);
                     run.set(mask, &part.mask)?;
                 }
             }

@@ -115,6 +115,30 @@ fn sequences_of_a_batch_do_not_see_each_other() {
     }
 }
 
+/// A graph reads no cells before those of its sequences.
+#[test]
+fn a_sequence_behind_a_long_one_is_the_same() {
+    for &architecture in Architecture::ALL {
+        let model = model(architecture);
+        let texts = [tokens(8, 300), tokens(9, 21)];
+        let next = |session: &mut Session, sequence| decode(session, sequence, &[7]);
+        let alone = texts.each_ref().map(|text| {
+            let mut session = session(&model, |o| o.n_ctx = 512);
+            [decode(&mut session, 0, text), next(&mut session, 0)]
+        });
+        let mut both = session(&model, |o| (o.n_seq, o.n_ctx) = (2, 512));
+        for (sequence, text) in texts.iter().enumerate() {
+            assert_near(&alone[sequence][0], &decode(&mut both, sequence, text));
+        }
+        assert_near(&alone[1][1], &next(&mut both, 1));
+        assert_near(&alone[0][1], &next(&mut both, 0));
+        let mut batch = Batch::new();
+        (0..2).for_each(|sequence| batch.push(sequence, 7, true));
+        both.decode(&batch).unwrap();
+        assert_eq!(both.len(1).unwrap(), 23);
+    }
+}
+
 #[test]
 fn a_truncated_sequence_continues_as_if_the_rest_had_not_been() {
     let model = model(Architecture::Gemma3);

@@ -10,6 +10,7 @@ use ggml::gguf::Reader;
 use testkit::counted;
 
 use crate::cache::{self, Decoder};
+use crate::cli::TEMPERATURE;
 use crate::model::{Config, Model};
 use crate::sample::Sampler;
 use crate::shared::{bar, sched};
@@ -201,7 +202,7 @@ impl std::fmt::Display for Speed {
 fn speed(model: &Model<'_>, prompt: &[i32]) -> Result<Speed> {
     let memory = cache::memory(model.config(), DType::F16)?;
     let mut decoder = Decoder::new(model, &memory, sched(NonZeroUsize::MIN)?)?;
-    let mut sampler = Sampler::new(file::TEMPERATURE, 40, 1);
+    let mut sampler = Sampler::new(TEMPERATURE, 40, 1);
     let mut next = sampler.pick(model.config().last(decoder.read(prompt)?));
     let planned = decoder.plans();
     let mut write = |n| {

@@ -7,7 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use demos::threads;
 use ggml::DType;
 
-use crate::file::TEMPERATURE;
+/// The temperature at which answers read best.
+pub(crate) const TEMPERATURE: f32 = 0.3;
 
 const MORE: &str = "\
 The model has a million parameters, and learns for minutes: it knows this repository's glossary and its page of questions, and

@@ -8,6 +8,7 @@ use demos::convert::Job;
 use ggml::gguf::{Reader, Value, Writer};
 use ggml::{DType, Device, State, Weights, WeightsBuilder};
 
+use crate::cli::TEMPERATURE;
 use crate::model::{Config, EPS};
 use crate::train::Training;
 use crate::vocabulary::Vocabulary;
@@ -15,8 +16,6 @@ use crate::vocabulary::Vocabulary;
 const ARCHITECTURE: &str = "llama";
 /// The last message is all that the model gets: it answers single questions.
 const CHAT_TEMPLATE: &str = "Question: {{ messages[-1]['content'] }}\nAnswer:";
-/// The temperature at which its answers read best.
-pub(crate) const TEMPERATURE: f32 = 0.3;
 
 /// The hyperparameters by their keys in the file.
 fn sizes(config: &mut Config) -> [(&'static str, &mut usize); 5] {

@@ -1,5 +1,7 @@
 //! Which token is in which cell of the cache.
 
+use std::ops::Range;
+
 use half::f16;
 
 use crate::error::{Error, Result};
@@ -48,8 +50,11 @@ impl Cells {
         self.free
     }
 
-    pub(crate) fn end(&self) -> usize {
-        self.end
+    /// The cells from the first to the last that these sequences have, a bit each.
+    pub(crate) fn range(&self, sequences: u64) -> Range<usize> {
+        let used = self.all.get(..self.end).unwrap_or_default();
+        let has = |cell: &Cell| cell.sequences & sequences != 0;
+        used.iter().position(has).unwrap_or(0)..used.iter().rposition(has).map_or(0, |last| last + 1)
     }
 
     /// Each cell of a sequence, with its index.
@@ -98,7 +103,7 @@ impl Cells {
     }
 
     /// Removes a sequence's tokens at these positions.
-    pub(crate) fn remove(&mut self, sequence: usize, positions: std::ops::Range<i32>) {
+    pub(crate) fn remove(&mut self, sequence: usize, positions: Range<i32>) {
         for cell in self.all.iter_mut().filter(|c| c.has(sequence) && positions.contains(&c.position)) {
             cell.sequences &= !(1 << sequence);
         }
@@ -113,7 +118,7 @@ impl Cells {
     }
 
     /// Checks that no other sequence has a sequence's tokens at these positions.
-    pub(crate) fn check_unshared(&self, sequence: usize, positions: std::ops::Range<i32>) -> Result<()> {
+    pub(crate) fn check_unshared(&self, sequence: usize, positions: Range<i32>) -> Result<()> {
         let mut cells = self.of(sequence).filter(|(_, cell)| positions.contains(&cell.position));
         match cells.find(|(_, cell)| cell.sequences != 1 << sequence) {
             None => Ok(()),
@@ -126,7 +131,7 @@ impl Cells {
     }
 
     /// Moves a sequence's tokens at these positions; `deltas` receives the distance of each cell.
-    pub(crate) fn shift(&mut self, sequence: usize, positions: std::ops::Range<i32>, by: i32, deltas: &mut Vec<i32>) {
+    pub(crate) fn shift(&mut self, sequence: usize, positions: Range<i32>, by: i32, deltas: &mut Vec<i32>) {
         deltas.clear();
         deltas.extend(self.all.iter_mut().map(|cell| {
             if !cell.has(sequence) || !positions.contains(&cell.position) {
@@ -143,19 +148,19 @@ impl Cells {
         self.start = self.all.iter().position(|c| c.is_free()).unwrap_or(self.all.len());
     }
 
-    /// Fills `mask` with a row for each token: 0 for the first `n_kv` cells that it sees, negative infinity for others.
+    /// Fills `mask` with a row for each token: 0 for the cells of `read` that it sees, negative infinity for others.
     /// It sees tokens of its sequence up to itself, at a distance below `window`.
     pub(crate) fn mask(
         &self,
         tokens: impl Iterator<Item = (usize, i32)>,
-        n_kv: usize,
+        read: Range<usize>,
         window: Option<usize>,
         mask: &mut Vec<f16>,
     ) {
         mask.clear();
         let window = window.and_then(|n| i32::try_from(n).ok()).unwrap_or(i32::MAX);
         for (sequence, position) in tokens {
-            mask.extend(self.all.iter().take(n_kv).map(|cell| {
+            mask.extend(self.all.get(read.clone()).unwrap_or_default().iter().map(|cell| {
                 let distance = position - cell.position;
                 let seen = cell.has(sequence) && distance >= 0 && distance < window;
                 if seen { f16::ZERO } else { f16::NEG_INFINITY }
@@ -180,12 +185,12 @@ mod tests {
         assert_eq!(take(&mut cells, &[(0, 0), (0, 1), (1, 0), (0, 2)]), [0, 1, 2, 3]);
         cells.remove(0, 1..2);
         assert_eq!(take(&mut cells, &[(1, 1), (1, 2)]), [1, 4]);
-        assert_eq!(cells.end(), 5);
+        assert_eq!(cells.range(0b11), 0..5);
         let full = cells.take([(0, 3), (0, 4)].into_iter(), &mut Vec::new());
         assert!(matches!(full, Err(Error::Full { free: 1, size: 6, needed: 2 })), "{full:?}");
         assert_eq!(take(&mut cells, &[(0, 3)]), [5]);
         cells.give_back(&[5]);
-        assert_eq!((cells.end(), cells.of(0).count(), cells.of(1).count()), (5, 2, 3));
+        assert_eq!((cells.range(0b11).end, cells.of(0).count(), cells.of(1).count()), (5, 2, 3));
     }
 
     #[test]
@@ -194,12 +199,13 @@ mod tests {
         take(&mut cells, &[(0, 0), (1, 0), (0, 1), (0, 2)]);
         let seen = |sequence, position, window| {
             let mut mask = Vec::new();
-            cells.mask([(sequence, position)].into_iter(), 4, window, &mut mask);
+            cells.mask([(sequence, position)].into_iter(), 0..4, window, &mut mask);
             mask.iter().map(|x| *x == f16::ZERO).collect::<Vec<_>>()
         };
         assert_eq!(seen(0, 1, None), [true, false, true, false]);
         assert_eq!(seen(1, 5, None), [false, true, false, false]);
         assert_eq!(seen(0, 2, Some(2)), [false, false, true, true]);
+        assert_eq!([cells.range(1), cells.range(2), cells.range(3), cells.range(4)], [0..4, 1..2, 0..4, 0..0]);
     }
 
     #[test]

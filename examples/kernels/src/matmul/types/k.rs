@@ -3,7 +3,7 @@
 use ggml::DType;
 
 use super::super::set::Set;
-use super::{EIGHT, Eight, Facts, Type, bits, join, part, times};
+use super::{EIGHT, Eight, Scaling, Type, bits, join, part, times};
 
 pub(crate) struct Q4K;
 pub(crate) struct Q5K;
@@ -11,7 +11,7 @@ pub(crate) struct Q6K;
 
 /// A scale and an offset of each of eight columns, from words with numbers of six bits.
 #[inline(always)]
-fn of_six_bits<const BLOCK: usize>(Facts { factors: by, words: [a, b, c, _] }: &Facts) -> [Eight; 2] {
+fn of_six_bits<const BLOCK: usize>(Scaling { factors: by, words: [a, b, c, _] }: &Scaling) -> [Eight; 2] {
     let mut all = [[0; EIGHT]; 2];
     let shift = BLOCK % 4 * 8;
     for i in 0..EIGHT {
@@ -41,7 +41,7 @@ impl Type for Q4K {
     }
 
     #[inline(always)]
-    fn scales<const BLOCK: usize>(facts: &Facts) -> [Eight; 2] {
+    fn scales<const BLOCK: usize>(facts: &Scaling) -> [Eight; 2] {
         of_six_bits::<BLOCK>(facts)
     }
 }
@@ -64,7 +64,7 @@ impl Type for Q5K {
     }
 
     #[inline(always)]
-    fn scales<const BLOCK: usize>(facts: &Facts) -> [Eight; 2] {
+    fn scales<const BLOCK: usize>(facts: &Scaling) -> [Eight; 2] {
         of_six_bits::<BLOCK>(facts)
     }
 }
@@ -90,7 +90,7 @@ impl Type for Q6K {
     }
 
     #[inline(always)]
-    fn scales<const BLOCK: usize>(Facts { factors: [by, _], words }: &Facts) -> [Eight; 2] {
+    fn scales<const BLOCK: usize>(Scaling { factors: [by, _], words }: &Scaling) -> [Eight; 2] {
         let mut all = [[0; EIGHT]; 2];
         for (h, all) in all.iter_mut().enumerate() {
             let before = 24 - (BLOCK % 2 * 2 + h) * 8;

@@ -3,7 +3,7 @@
 use ggml::DType;
 
 use super::super::set::Set;
-use super::{EIGHT, Eight, Facts, Type, times};
+use super::{EIGHT, Eight, Scaling, Type, times};
 
 pub(crate) struct Iq4Nl;
 pub(crate) struct Iq4Xs;
@@ -45,7 +45,7 @@ impl Type for Iq4Xs {
 
     /// Numbers of six bits less 32: two bits of each in one half of a word, the other four in another word.
     #[inline(always)]
-    fn scales<const BLOCK: usize>(facts: &Facts) -> [Eight; 2] {
+    fn scales<const BLOCK: usize>(facts: &Scaling) -> [Eight; 2] {
         let ([by, _], [upper, lower, ..]) = (facts.factors, facts.words);
         let mut all = [0; EIGHT];
         for i in 0..EIGHT {
@@ -67,8 +67,8 @@ impl Type for MxFp4 {
 
     /// A power of two, halved since numbers are doubled; the two smallest are subnormal.
     #[inline(always)]
-    fn facts<S: Set>(_: S, units: [&[u8; 17]; EIGHT]) -> Facts {
-        let mut all = Facts::default();
+    fn facts<S: Set>(_: S, units: [&[u8; 17]; EIGHT]) -> Scaling {
+        let mut all = Scaling::default();
         for (to, unit) in all.factors[0].iter_mut().zip(units) {
             let e = u32::from(unit[0]);
             *to = f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 });

@@ -22,7 +22,7 @@ pub(crate) type Eight = [f32; EIGHT];
 
 /// What the scales and offsets of all blocks of eight units are made of.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Facts {
+pub(crate) struct Scaling {
     /// Factors of scales, and of offsets.
     factors: [Eight; 2],
     words: [[u32; EIGHT]; 4],
@@ -78,8 +78,8 @@ pub(crate) trait Type: Send + Sync + 'static {
 
     /// What [`Type::scales`] needs.
     #[inline(always)]
-    fn facts<S: Set>(s: S, units: [&Self::Unit; EIGHT]) -> Facts {
-        let mut all = Facts::default();
+    fn facts<S: Set>(s: S, units: [&Self::Unit; EIGHT]) -> Scaling {
+        let mut all = Scaling::default();
         for (to, at) in all.factors.iter_mut().zip(Self::FACTORS) {
             for (to, unit) in to.iter_mut().zip(units) {
                 *to = s.half(u16::from_le_bytes(*part(bytemuck::bytes_of(unit), *at)));
@@ -95,7 +95,7 @@ pub(crate) trait Type: Send + Sync + 'static {
 
     /// The scales of a block of eight columns; and the offsets, or the scales of second halves.
     #[inline(always)]
-    fn scales<const BLOCK: usize>(facts: &Facts) -> [Eight; 2] {
+    fn scales<const BLOCK: usize>(facts: &Scaling) -> [Eight; 2] {
         facts.factors
     }
 }
