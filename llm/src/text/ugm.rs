@@ -141,14 +141,15 @@ impl Ugm {
 
     /// What the beginning of a text becomes, and how long that is.
     fn replaced<'t>(&'t self, text: &'t str, first: char) -> (&'t str, usize) {
-        let mut whole = 0;
-        self.user_defined.prefixes(text.as_bytes(), |_, length| whole = length);
-        if whole == 0
+        // llama.cpp leaves the beginning of a token, too. It also divides characters there, which are kept whole here.
+        let begun = self.user_defined.begun(text.as_bytes());
+        let kept = (0..=begun).rev().find(|&length| text.is_char_boundary(length)).unwrap_or(0);
+        if kept == 0
             && let Some(replacement) = self.map.as_ref().and_then(|map| map.replacement(text))
         {
             return replacement;
         }
-        let length = if whole > 0 { whole } else { first.len_utf8() };
+        let length = kept.max(first.len_utf8());
         (text.get(..length).unwrap_or_default(), length)
     }
 }
@@ -170,6 +171,13 @@ impl Trie {
             node = *self.next.entry((node, byte)).or_insert(new);
         }
         self.values.insert(node, value);
+    }
+
+    /// How much of another text is the beginning of some text.
+    fn begun(&self, bytes: &[u8]) -> usize {
+        let mut node = 0;
+        let goes_on = |&&byte: &&u8| self.next.get(&(node, byte)).map(|&next| node = next).is_some();
+        bytes.iter().take_while(goes_on).count()
     }
 
     /// Calls `found` with each text that another begins with, and its length; the shortest first.
