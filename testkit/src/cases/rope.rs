@@ -155,8 +155,8 @@ fn turning(case: Case, plain: Plain, back: bool) -> Case {
         let least = k.get(2).map_or(1.0, |f| f.values.data.iter().fold(f64::MAX, |m, x| m.min(x.abs())));
         let angle = 1e-5 * fastest * k[1].largest() / least;
         let factor = f64::from(how.attn_factor).abs();
-        // Which pairs are mixed turns on rounding.
-        if how.ext_factor == 0.0 {
+        // Which pairs are mixed turns on rounding. An angle that isn't known may be none in 32 bits, whatever the factor is.
+        if how.ext_factor == 0.0 && angle < 1.0 {
             factor * 2.0 * (k[0].error + k[0].largest() * (angle + 1e-6))
         } else {
             f64::INFINITY
