@@ -152,8 +152,10 @@ fn turning(case: Case, plain: Plain, back: bool) -> Case {
     case.with(plain.options(None)).is(reference).laid(ROWS).spreads(move |k| {
         let how = plain.options(None);
         let fastest = f64::from(how.freq_base).powi(-2).max(1.0) * f64::from(how.freq_scale).abs().max(1.0);
-        let least = k.get(2).map_or(1.0, |f| f.values.data.iter().fold(f64::MAX, |m, x| m.min(x.abs())));
-        let angle = 1e-5 * fastest * k[1].largest() / least;
+        let (least, off) = k
+            .get(2)
+            .map_or((1.0, 0.0), |f| (f.values.data.iter().fold(f64::MAX, |m, x| m.min(x.abs())) - f.error, f.error));
+        let angle = fastest * k[1].largest() / least.max(0.0) * (1e-5 + off / least.max(0.0));
         let factor = f64::from(how.attn_factor).abs();
         // Which pairs are mixed turns on rounding. An angle that isn't known may be none in 32 bits, whatever the factor is.
         if how.ext_factor == 0.0 && angle < 1.0 {
