@@ -85,8 +85,8 @@ fn set_threads_accepts_any_settings() {
     let ctx = Context::new();
     let (x, y) = chain(&ctx, 3);
     let graph = ctx.graph([y]).unwrap();
-    let eager = Threads::new(2).with_priority(Priority::Normal).with_poll(100);
-    let lazy = Threads::new(2).with_priority(Priority::Low).with_poll(0);
+    let eager = Threads::new(2).with_priority(Priority::Normal).with_poll(100).with_all(true);
+    let lazy = Threads::new(2).with_priority(Priority::Low).with_poll(0).with_all(true);
     for threads in [Threads::new(1), eager, lazy] {
         let mut backend = Backend::cpu().unwrap();
         backend.set_threads(threads.clone()).unwrap();

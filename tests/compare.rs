@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ggml::prelude::*;
 use ggml::run::{Compare, Comparison};
 use ggml::{
-    BufferType, Error, GraphAllocator,
+    BufferType, Error, GraphAllocator, Threads,
     ops::{CustomOptions, FlashAttnOptions},
 };
 use testkit::device::here;
@@ -110,7 +110,7 @@ fn assert_equal(comparison: &Comparison) {
 #[test]
 fn compare_finds_no_difference_of_a_device_to_itself() {
     let mut other = cpu();
-    other.set_threads(3).unwrap();
+    other.set_threads(Threads::new(3).with_all(true)).unwrap();
     let mut device = here().init().unwrap();
     assert_equal(&compare_net(&mut device, &mut other));
     assert_equal(&compare_net(&mut other, &mut device));

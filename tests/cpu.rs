@@ -47,7 +47,7 @@ fn plan_computes_repeatedly() {
     let mut allocator = allocator();
     for threads in [1, 3] {
         let mut backend = Backend::cpu().unwrap();
-        backend.set_threads(threads).unwrap();
+        backend.set_threads(Threads::new(threads).with_all(true)).unwrap();
         let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
         let mut plan = memory.plan().unwrap();
         if threads == 1 {
@@ -137,7 +137,7 @@ fn paused_threads_wake_for_the_next_computation() {
     let (x, y, graph) = product.graph(&ctx);
     let mut allocator = allocator();
     let mut backend = Backend::cpu().unwrap();
-    backend.set_threads(3).unwrap();
+    backend.set_threads(Threads::new(3).with_all(true)).unwrap();
     backend.pause_threads().unwrap();
     backend.pause_threads().unwrap();
     let mut compute = |backend: &mut Backend| {
@@ -150,7 +150,7 @@ fn paused_threads_wake_for_the_next_computation() {
         compute(&mut backend);
         backend.pause_threads().unwrap();
     }
-    let threads = Threads::new(2).with_paused(true);
+    let threads = Threads::new(2).with_paused(true).with_all(true);
     backend.set_threads(threads.clone()).unwrap();
     compute(&mut backend);
     backend.pause_threads().unwrap();

@@ -8,7 +8,7 @@
 
 use ggml::opt::{LossType, OptContext, OptParams};
 use ggml::prelude::*;
-use ggml::{BufferType, Error, GraphAllocator, Pieces, ops::CustomOptions};
+use ggml::{BufferType, Error, GraphAllocator, Pieces, Threads, ops::CustomOptions};
 
 /// The buffer type that interleaves rows; every CPU backend with AVX2 has it.
 fn repack() -> BufferType {
@@ -37,7 +37,7 @@ fn weights(memory: BufferType, dtype: DType, shape: [usize; 3]) -> (Weights, Vec
 
 fn sched(threads: usize) -> Sched {
     let mut backend = Backend::cpu().unwrap();
-    backend.set_threads(threads).unwrap();
+    backend.set_threads(Threads::new(threads).with_all(true)).unwrap();
     Sched::builder().backend(backend).build().unwrap()
 }
 
@@ -90,7 +90,7 @@ fn repacked_mul_mat_equals_plain_rust() {
 
                 let mut allocator = GraphAllocator::new(plain());
                 let mut backend = Backend::cpu().unwrap();
-                backend.set_threads(threads).unwrap();
+                backend.set_threads(Threads::new(threads).with_all(true)).unwrap();
                 let mut memory = allocator.alloc(&graph, &mut backend).unwrap();
                 memory.set(x, &numbers).unwrap();
                 memory.compute().unwrap();

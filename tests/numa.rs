@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+use ggml::Threads;
 use ggml::cpu::{self, Numa};
 use ggml::prelude::*;
 
@@ -19,7 +20,7 @@ fn numa_init_succeeds_once_before_any_backend() {
     let y = ctx.mul_mat(x, x).unwrap();
     let graph = ctx.graph([y]).unwrap();
     let mut backend = Backend::cpu().unwrap();
-    backend.set_threads(2).unwrap();
+    backend.set_threads(Threads::new(2).with_all(true)).unwrap();
     let mut sched = Sched::builder().backend(backend).build().unwrap();
     let mut run = sched.alloc(&graph).unwrap();
     run.set(x, &[1.0_f32; 64 * 64]).unwrap();

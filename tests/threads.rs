@@ -6,8 +6,8 @@
 use std::sync::Barrier;
 use std::thread;
 
-use ggml::GraphAllocator;
 use ggml::prelude::*;
+use ggml::{GraphAllocator, Threads};
 
 /// The number of rows and columns of all matrices.
 const N: usize = 32;
@@ -20,7 +20,7 @@ const STEPS: usize = 8;
 fn backend() -> Backend {
     let threads = std::env::var("GGML_TEST_THREADS").map_or(2, |n| n.parse().unwrap());
     let mut backend = Backend::cpu().unwrap();
-    backend.set_threads(threads).unwrap();
+    backend.set_threads(Threads::new(threads).with_all(true)).unwrap();
     backend
 }
 

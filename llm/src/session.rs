@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ggml::{DType, Device, Sched};
+use ggml::{DType, Device, Sched, Threads};
 
 use crate::batch::Batch;
 use crate::cache::{BUCKET, KvCache, MAX_SEQUENCES};
@@ -325,7 +325,8 @@ fn sched(model: &Model, threads: usize) -> Result<Sched> {
     let mut backend = cpu.init()?;
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if threads == 0 { all } else { threads };
-    backend.set_threads(threads)?;
+    // All of them for the smallest model, too: with as many, the bits are llama.cpp's.
+    backend.set_threads(Threads::new(threads).with_all(true))?;
     let mut builder = Sched::builder();
     let mut seen = vec![cpu];
     for &device in &model.placing().devices {

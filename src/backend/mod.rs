@@ -57,6 +57,10 @@ pub struct Backend {
     events: Vec<Arc<RawEvent>>,
     device: Device,
     threads: usize,
+    /// How many of a CPU backend's threads compute, as C was told.
+    active: usize,
+    /// Whether all threads compute every graph.
+    all: bool,
     id: BackendId,
     /// On a meta device, the id of the plan whose graphs the backend computed last.
     serves: Option<u64>,
@@ -143,6 +147,8 @@ impl Backend {
             events: Vec::new(),
             device,
             threads: 1,
+            active: 1,
+            all: true,
             id: BackendId::next(),
             serves: None,
         };
@@ -263,6 +269,7 @@ impl Backend {
             self.raw.set_n_threads(registry, threads.count)?;
             // The old pool's threads are idle, and the backend no longer refers to them.
             self.pool = Some(pool);
+            (self.active, self.all) = (threads.count, threads.all);
         }
         self.threads = threads.count;
         Ok(())
@@ -280,6 +287,16 @@ impl Backend {
         self.raw.synchronize()?;
         self.device.check_alive()?;
         self.events.clear();
+        Ok(())
+    }
+
+    /// Lets the calling thread of a CPU backend compute graphs alone, unless all threads always do.
+    pub(crate) fn compute_alone(&mut self, alone: bool) -> Result<()> {
+        let n = if alone && !self.all { 1 } else { self.threads };
+        if let Some(pool) = self.pool.as_ref().filter(|_| n != self.active) {
+            self.raw.set_n_threads(pool.cpu, n)?;
+            self.active = n;
+        }
         Ok(())
     }
 
@@ -357,3 +374,33 @@ pub(crate) fn names(backends: &[Backend]) -> String {
 }
 
 debug!(Backend, |this| device = &this.device, threads = &this.threads);
+
+#[cfg(test)]
+mod tests {
+    use crate::{Backend, Context, DType, Graph, Sched, Threads};
+
+    fn product(ctx: &Context, width: usize) -> Graph<'_> {
+        let x = ctx.input("x", DType::F32, [width, width]).unwrap();
+        ctx.graph([ctx.mul_mat(x, x).unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn short_graphs_are_computed_by_one_thread() {
+        let ctx = Context::new();
+        let (short, long) = (product(&ctx, 8), product(&ctx, 256));
+        for (threads, active) in [(Threads::new(3), [1, 3, 1]), (Threads::new(3).with_all(true), [3; 3])] {
+            let mut cpu = Backend::cpu().unwrap();
+            cpu.set_threads(threads).unwrap();
+            let mut sched = Sched::builder().backend(cpu).build().unwrap();
+            let seen = [&short, &long, &short].map(|graph| {
+                let x = graph.leaves().next().unwrap();
+                let mut run = sched.alloc(graph).unwrap();
+                run.set(x, &vec![1.0_f32; x.elements()]).unwrap();
+                run.compute().unwrap();
+                assert_eq!(run.backends()[0].threads(), 3);
+                run.backends()[0].active
+            });
+            assert_eq!(seen, active);
+        }
+    }
+}

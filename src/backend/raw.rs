@@ -157,7 +157,7 @@ impl Drop for RawBackend {
 /// A live thread pool that this value alone frees.
 pub(super) struct RawPool {
     pub(super) raw: NonNull<sys::ggml_threadpool>,
-    cpu: Registry,
+    pub(super) cpu: Registry,
 }
 
 // SAFETY: a pool has no thread affinity; the backend that owns it is used by one thread at a time.

@@ -1,7 +1,9 @@
 //! Graphs: the operations to compute, complete and in order.
 
 mod checked;
+mod work;
 
+use std::cell::OnceCell;
 use std::marker::PhantomData;
 
 use ggml_sys as sys;
@@ -35,6 +37,8 @@ use crate::{callback, log};
 pub struct Graph<'c> {
     pub(crate) store: StoreGuard,
     life: PhantomData<&'c Context>,
+    /// What one thread takes for the operations, in nanoseconds, and how many they are.
+    work: OnceCell<(u64, u64)>,
 }
 
 impl Context {
@@ -79,7 +83,7 @@ impl<'c> Graph<'c> {
         if cfg!(debug_assertions) {
             checked::as_by_ggml(&store)?;
         }
-        let this = Self { store, life: PhantomData };
+        let this = Self { store, life: PhantomData, work: OnceCell::new() };
         this.debug_assert_as_built();
         Ok(this)
     }

@@ -5,6 +5,7 @@ use ggml_sys as sys;
 use crate::alloc::plan::Plan;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
+use crate::graph::Graph;
 use crate::guard;
 use crate::guard::guarded;
 use crate::header::TensorPtr;
@@ -16,6 +17,15 @@ impl EngineMut<'_> {
             Self::One(_, backend) => std::slice::from_ref(backend),
             Self::Many(splitter) => &splitter.backends,
         }
+    }
+
+    /// Chooses how many threads of the CPU compute the graph.
+    pub(super) fn choose_threads(&mut self, graph: &Graph<'_>) -> Result<()> {
+        let backends = match self {
+            Self::One(_, backend) => std::slice::from_mut(*backend),
+            Self::Many(splitter) => &mut splitter.backends,
+        };
+        backends.iter_mut().try_for_each(|b| b.compute_alone(graph.wants_one_of(b.threads())))
     }
 
     /// The backend, if there is only one; else an error.

@@ -172,6 +172,7 @@ impl<'s, 'c> Run<'s, 'c> {
             return Err(Error::InputNotSet { call, tensor: e.ptr.info() });
         }
         self.backends().iter().try_for_each(Backend::check)?;
+        self.engine.choose_threads(self.graph)?;
         self.computed = false;
         // Drops panics that were not resumed because something else failed. The payloads' destructors are user code,
         // which may compute these very tensors. So they run before anything is written into headers.

@@ -1,7 +1,7 @@
 //! Computations of what a program made, and all that can be done wrong on the way.
 
-use ggml::Result;
 use ggml::prelude::*;
+use ggml::{Result, Threads};
 
 use crate::bench::{Bench, Known};
 use crate::decode_or_none;
@@ -100,12 +100,12 @@ fn backends(stats: &mut Stats, rng: &mut fastrand::Rng, sched: &mut Sched) {
     if rng.u32(..4) == 0 {
         let threads = backend.threads();
         *backend = Backend::cpu().unwrap();
-        backend.set_threads(threads).unwrap();
+        backend.set_threads(Threads::new(threads).with_all(rng.bool())).unwrap();
     }
     if rng.u32(..8) == 0 {
         let before = backend.threads();
         backend.set_threads(rng.usize(1..4)).unwrap();
-        backend.set_threads(before).unwrap();
+        backend.set_threads(Threads::new(before).with_all(rng.bool())).unwrap();
     }
 }
 

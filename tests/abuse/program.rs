@@ -1,7 +1,7 @@
 //! One random program: contexts, weights and states, steps from the table, and computations of what they made.
 
 use ggml::prelude::*;
-use ggml::{BufferType, GraphAllocator, Result};
+use ggml::{BufferType, GraphAllocator, Result, Threads};
 
 use crate::bench::{Bench, Known, LARGEST, Made, Memory};
 use crate::draw::Draw;
@@ -54,7 +54,7 @@ struct Change {
 
 fn backend(threads: usize) -> Backend {
     let mut backend = Backend::cpu().unwrap();
-    backend.set_threads(threads).unwrap();
+    backend.set_threads(Threads::new(threads).with_all(true)).unwrap();
     backend
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn another(like: &Sched) -> Sched {
     for backend in like.backends() {
         let mut new = backend.device().init().unwrap();
         if new.device() == Device::cpu().unwrap() {
-            new.set_threads(backend.threads()).unwrap();
+            new.set_threads(Threads::new(backend.threads()).with_all(true)).unwrap();
         }
         builder = builder.backend(new);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ggml::Threads;
 use ggml::opt::{AdamW, Dataset, Fit, LossType, OptContext, OptParams};
 use ggml::prelude::*;
 
@@ -46,7 +47,7 @@ fn fitted(seed: u64, threads: usize) -> (Vec<f32>, ggml::opt::Epoch) {
     let (x, y) = layers(&ctx, &p, 5);
     let graphs = opt.graphs(&ctx, x, y).unwrap();
     let mut cpu = Backend::cpu().unwrap();
-    cpu.set_threads(threads).unwrap();
+    cpu.set_threads(Threads::new(threads).with_all(true)).unwrap();
     let mut sched = Sched::builder().backend(cpu).build().unwrap();
     let how = Fit::new(20).with_val_split(0.25).with_seed(seed);
     let mut lines = BTreeSet::new();

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Once;
 
 use ggml::prelude::*;
-use ggml::{GraphAllocator, ops::CustomOptions};
+use ggml::{GraphAllocator, Threads, ops::CustomOptions};
 
 /// Takes lines, and throws them away.
 struct Logger;
@@ -93,7 +93,7 @@ fn schedulers(n: usize) {
 
 fn backend(threads: usize) -> Backend {
     let mut backend = Backend::cpu().unwrap();
-    backend.set_threads(threads).unwrap();
+    backend.set_threads(Threads::new(threads).with_all(true)).unwrap();
     backend
 }
 
@@ -109,7 +109,7 @@ fn backends(n: usize) {
     run.set(x, &DATA).unwrap();
     run.compute().unwrap();
     drop(run);
-    backend.set_threads(2).unwrap();
+    backend.set_threads(Threads::new(2).with_all(true)).unwrap();
     let captured = vec![0_u8; 1000];
     backend.set_abort(move || !captured.is_empty()).unwrap();
     let mut run = allocator.alloc(&graph, &mut backend).unwrap();

@@ -20,6 +20,7 @@ mod waiting;
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
+use ggml::Threads;
 use ggml::prelude::*;
 use libtest_mimic::Arguments;
 
@@ -40,7 +41,7 @@ fn backend() -> Backend {
 
 fn cpu() -> Backend {
     let mut cpu = Backend::cpu().unwrap();
-    cpu.set_threads(2).unwrap();
+    cpu.set_threads(Threads::new(2).with_all(true)).unwrap();
     cpu
 }
 

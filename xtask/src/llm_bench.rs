@@ -22,6 +22,9 @@ pub(crate) struct LlmBenchArguments {
     /// Compare mistral.rs as well, which takes far longer to compile than all others
     #[arg(long)]
     mistralrs: bool,
+    /// Compile everything for processors with AVX2, and let this project's kernels use no more
+    #[arg(long)]
+    avx2: bool,
     /// Arguments of the benchmark: see its `--help`
     #[arg(last = true)]
     rest: Vec<OsString>,
@@ -34,24 +37,39 @@ const CLIENTS: &str = "tg64,tg64x8,tg64x32";
 struct Bench<'a> {
     workspace: &'a Workspace,
     target: PathBuf,
+    avx2: bool,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    fn new(workspace: &'a Workspace, avx2: bool) -> Self {
+        let folder = if avx2 { "target/llm-bench-avx2" } else { "target/llm-bench" };
+        Self { workspace, target: workspace.root.join(folder), avx2 }
+    }
+
+    /// Lets rustc and C compilers use all features of this machine's processor, or those of one with AVX2.
+    fn for_cpu<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        let cflags = if cfg!(target_arch = "x86_64") { WITHOUT_AMX } else { "" };
+        let rustflags = if self.avx2 { "-Ctarget-cpu=x86-64-v3" } else { "-Ctarget-cpu=native" };
+        command.env("RUSTFLAGS", rustflags).env("CFLAGS", cflags).env("CXXFLAGS", cflags)
+    }
+
     fn build(&self, folder: &Path, package: &str) -> Command {
         let mut command = self.workspace.cargo(folder);
         command.args(["build", "--release", "--package", package, "--target-dir"]).arg(&self.target);
         command
     }
 
-    /// Builds the benchmark and these engines, and llama.cpp over our ggml, for this machine's processor.
+    /// Builds the benchmark and these engines, and llama.cpp over our ggml, for the processor.
     fn build_all(&self, engines: &[&str]) -> Result<()> {
         let folder = self.workspace.root.join(FOLDER);
         check(&mut self.build(&folder, "llm-bench"))?;
         for package in engines {
-            check(native(&mut self.build(&folder, package)))?;
+            check(self.for_cpu(&mut self.build(&folder, package)))?;
         }
-        interop::build_with(self.workspace, FOLDER, "rpc,native", &self.target.join("system"), &mut |command| {
-            native(command.args(["--release", "--package", "llama", "--features", "system"]));
+        // ggml's build script chooses AVX2 by itself.
+        let features = if self.avx2 { "rpc" } else { "rpc,native" };
+        interop::build_with(self.workspace, FOLDER, features, &self.target.join("system"), &mut |command| {
+            self.for_cpu(command.args(["--release", "--package", "llama", "--features", "system"]));
         })
         .map(drop)
     }
@@ -72,6 +90,9 @@ impl Bench<'_> {
             }
             command.arg(text);
         }
+        if self.avx2 {
+            command.env("GGML_KERNELS", "avx2");
+        }
         command.env("LD_LIBRARY_PATH", self.workspace.root.join(interop::FOLDER).join("ggml/lib"));
         check(command.args(rest))
     }
@@ -83,16 +104,10 @@ impl Bench<'_> {
     }
 }
 
-/// Lets rustc and C compilers use all features of this machine's processor.
-fn native(command: &mut Command) -> &mut Command {
-    let cflags = if cfg!(target_arch = "x86_64") { WITHOUT_AMX } else { "" };
-    command.env("RUSTFLAGS", "-Ctarget-cpu=native").env("CFLAGS", cflags).env("CXXFLAGS", cflags)
-}
-
 /// Builds all engines, and runs the benchmark.
 pub(crate) fn run(arguments: &LlmBenchArguments) -> Result<()> {
     let workspace = Workspace::find()?;
-    let bench = Bench { workspace: &workspace, target: workspace.root.join("target/llm-bench") };
+    let bench = Bench::new(&workspace, arguments.avx2);
     let candle = (!arguments.no_candle).then_some(("candle", "candle"));
     let mistralrs = arguments.mistralrs.then_some(("mistral.rs", "mistralrs"));
     let others: Vec<_> = candle.into_iter().chain(mistralrs).collect();
@@ -108,9 +123,9 @@ pub(crate) fn run(arguments: &LlmBenchArguments) -> Result<()> {
 /// Compares the server, with a client for each sequence, with llama.cpp's steps of so many sequences.
 pub(crate) fn serve(rest: &[OsString]) -> Result<()> {
     let workspace = Workspace::find()?;
-    let bench = Bench { workspace: &workspace, target: workspace.root.join("target/llm-bench") };
+    let bench = Bench::new(&workspace, false);
     bench.build_all(&["ours", "llama"])?;
-    check(native(&mut bench.build(&workspace.root, "ggml-llm-serve")))?;
+    check(bench.for_cpu(&mut bench.build(&workspace.root, "ggml-llm-serve")))?;
     let program = bench.release("ggml-llm-serve");
     let arguments = [OsStr::new("serve"), program.as_os_str()];
     let mut engines = vec![("this project's server", bench.release("ours"), &arguments[..])];

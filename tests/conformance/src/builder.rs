@@ -4,6 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use ggml::Threads;
 use ggml::driver::{Failure, OpParams, Operation, Recipe};
 use ggml::prelude::*;
 
@@ -44,7 +45,7 @@ impl Builder {
 
 fn cpu(threads: usize) -> ggml::Result<Sched> {
     let mut cpu = Backend::cpu()?;
-    cpu.set_threads(threads)?;
+    cpu.set_threads(Threads::new(threads).with_all(true))?;
     Sched::builder().backend(cpu).build()
 }
 

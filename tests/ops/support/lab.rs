@@ -1,7 +1,7 @@
 //! Operands in any layout, and computations on the CPU.
 
-use ggml::Result;
 use ggml::prelude::*;
+use ggml::{Result, Threads};
 use testkit::array::Array;
 use testkit::bench::Bench;
 use testkit::encode::decode;
@@ -57,7 +57,7 @@ impl<'c> Lab<'c> {
 
     fn cpu(&self) -> Result<Sched> {
         let mut backend = Backend::cpu()?;
-        backend.set_threads(self.threads)?;
+        backend.set_threads(Threads::new(self.threads).with_all(true))?;
         Sched::builder().backend(backend).build()
     }
 }
