@@ -110,13 +110,16 @@ fn main() {
     }
     let two = || Threads::new(2);
     let pool = if cfg!(feature = "openmp") { "openmp" } else { "ggml" };
+    // By default one thread computes graphs of such short operations.
+    let all = || two().with_all(true);
     let kinds = [
-        ("poll=0", two().with_poll(0)),
-        ("poll=100", two().with_poll(100)),
-        ("priority=low", two().with_priority(Priority::Low)),
+        ("all", all()),
+        ("all, poll=0", all().with_poll(0)),
+        ("all, poll=100", all().with_poll(100)),
+        ("all, priority=low", all().with_priority(Priority::Low)),
     ];
     // OpenMP's threads have no polling and no priority of ggml's.
-    for (name, threads) in kinds.iter().filter(|_| !cfg!(feature = "openmp")) {
+    for (name, threads) in kinds.iter().take(if cfg!(feature = "openmp") { 1 } else { kinds.len() }) {
         // A low priority stays with the thread that computes, so that is one of its own.
         let found = thread::scope(|scope| scope.spawn(|| ratios(threads, SMALL)).join().unwrap());
         println!("{pool} {name}: {}", found.join(" "));

@@ -31,6 +31,7 @@ impl Backend {
     pub fn pause_threads(&mut self) -> Result<()> {
         callback::check_reentry("Backend::pause_threads")?;
         let cpu = self.cpu_registry("Backend::pause_threads")?;
+        self.compute_alone(false)?;
         match &self.pool {
             Some(pool) => self.raw.pause_pool(cpu, pool),
             None => Ok(()),

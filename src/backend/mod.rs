@@ -49,18 +49,18 @@ pub use threads::{Priority, Threads};
 #[doc(alias = "ggml_backend_t")]
 #[doc(alias = "ggml_backend_free")]
 pub struct Backend {
-    // Field order is drop order: the backend is dropped before the pool, the closure and the events that it uses.
+    // Field order is drop order: the backend is dropped before the pools, the closure and the events that it uses.
     raw: RawBackend,
     pool: Option<RawPool>,
+    /// The pool for graphs that the calling thread computes alone. With the other pool, idle threads would wake.
+    alone: Option<RawPool>,
     abort: Option<Abort>,
     /// Events that submitted work refers to.
     events: Vec<Arc<RawEvent>>,
     device: Device,
     threads: usize,
-    /// How many of a CPU backend's threads compute, as C was told.
-    active: usize,
-    /// Whether all threads compute every graph.
-    all: bool,
+    /// Whether C was told to use the pool of one thread.
+    is_alone: bool,
     id: BackendId,
     /// On a meta device, the id of the plan whose graphs the backend computed last.
     serves: Option<u64>,
@@ -143,12 +143,12 @@ impl Backend {
         let mut this = Self {
             raw,
             pool: None,
+            alone: None,
             abort: None,
             events: Vec::new(),
             device,
             threads: 1,
-            active: 1,
-            all: true,
+            is_alone: false,
             id: BackendId::next(),
             serves: None,
         };
@@ -210,6 +210,8 @@ impl Backend {
     /// Sets the threads of a CPU backend: a number that includes the calling thread, or details in [`Threads`]
     /// (`ggml_backend_cpu_set_n_threads`, `ggml_threadpool_new`).
     ///
+    /// The calling thread computes graphs of short operations alone, unless [`Threads::with_all`] is set.
+    ///
     /// A BLAS backend takes only a number (`ggml_backend_blas_set_n_threads`). The BLAS library has one pool for the
     /// whole process, so the backend that computed last determines its size. CPU members of a
     /// [`MetaDevice`](crate::meta::MetaDevice) take only a number, too, and start their threads for each graph.
@@ -264,12 +266,13 @@ impl Backend {
             self.raw.set_n_threads(registry, threads.count)?;
         } else {
             let pool = RawPool::start(registry, &threads)?;
+            let one = Threads { count: 1, ..threads.clone() };
+            let alone = if threads.all || threads.count == 1 { None } else { Some(RawPool::start(registry, &one)?) };
             self.raw.set_pool(registry, pool.raw.as_ptr())?;
+            // The old pools' threads are idle, and the backend no longer refers to them.
+            (self.pool, self.alone, self.is_alone) = (Some(pool), alone, false);
             // The pool has as many threads as the backend is told here, so all thread indices are in bounds (H26).
             self.raw.set_n_threads(registry, threads.count)?;
-            // The old pool's threads are idle, and the backend no longer refers to them.
-            self.pool = Some(pool);
-            (self.active, self.all) = (threads.count, threads.all);
         }
         self.threads = threads.count;
         Ok(())
@@ -292,10 +295,18 @@ impl Backend {
 
     /// Lets the calling thread of a CPU backend compute graphs alone, unless all threads always do.
     pub(crate) fn compute_alone(&mut self, alone: bool) -> Result<()> {
-        let n = if alone && !self.all { 1 } else { self.threads };
-        if let Some(pool) = self.pool.as_ref().filter(|_| n != self.active) {
-            self.raw.set_n_threads(pool.cpu, n)?;
-            self.active = n;
+        if let (Some(all), Some(one)) = (&self.pool, &self.alone)
+            && self.is_alone != alone
+        {
+            // C is never told of more threads than its pool has (H26).
+            if alone {
+                self.raw.set_n_threads(all.cpu, 1)?;
+                self.raw.set_pool(all.cpu, one.raw.as_ptr())?;
+            } else {
+                self.raw.set_pool(all.cpu, all.raw.as_ptr())?;
+                self.raw.set_n_threads(all.cpu, self.threads)?;
+            }
+            self.is_alone = alone;
         }
         Ok(())
     }
@@ -340,7 +351,7 @@ impl Backend {
             }
         }
         self.raw.leaked = true;
-        callback::forget((self.pool.take(), self.abort.take(), std::mem::take(&mut self.events)));
+        callback::forget((self.pool.take(), self.alone.take(), self.abort.take(), std::mem::take(&mut self.events)));
         ended
     }
 
@@ -388,7 +399,7 @@ mod tests {
     fn short_graphs_are_computed_by_one_thread() {
         let ctx = Context::new();
         let (short, long) = (product(&ctx, 8), product(&ctx, 256));
-        for (threads, active) in [(Threads::new(3), [1, 3, 1]), (Threads::new(3).with_all(true), [3; 3])] {
+        for (threads, alone) in [(Threads::new(3), [true, false, true]), (Threads::new(3).with_all(true), [false; 3])] {
             let mut cpu = Backend::cpu().unwrap();
             cpu.set_threads(threads).unwrap();
             let mut sched = Sched::builder().backend(cpu).build().unwrap();
@@ -398,9 +409,9 @@ mod tests {
                 run.set(x, &vec![1.0_f32; x.elements()]).unwrap();
                 run.compute().unwrap();
                 assert_eq!(run.backends()[0].threads(), 3);
-                run.backends()[0].active
+                run.backends()[0].is_alone
             });
-            assert_eq!(seen, active);
+            assert_eq!(seen, alone);
         }
     }
 }
