@@ -215,8 +215,7 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
     }
     for (sum, part) in sums.iter_mut().zip(parts) {
         let x = &part[B];
-        let halves: S::Ints = bytemuck::cast(x.numbers);
-        let halves = s.pair(halves, halves);
+        let halves = s.twice(&x.numbers);
         let scale = s.floats(x.scale);
         let starts = if offset == 0 { [0; 2] } else { x.starts(offset, T::HALVES) };
         if T::HALVES == 2 {

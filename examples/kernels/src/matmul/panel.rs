@@ -25,7 +25,7 @@ pub(super) type Quad = [[[u8; FOUR]; HALF]; 2];
 pub(crate) struct Panel {
     pub(super) numbers: [Quad; QUADS],
     pub(super) scales: [[f32; HALF]; 2],
-    /// The offsets, or the scales of the second halves of blocks.
+    /// The offsets, or the scales of the second halves of blocks, or what sums begin with, as the bits of integers.
     pub(super) others: [[f32; HALF]; 2],
 }
 
@@ -54,6 +54,11 @@ pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: u
     }
 }
 
+/// Whether products take the ones' complement of activations where weights are negative.
+const fn flips<S: Set, T: Type>() -> bool {
+    T::BITS == 8 && S::FLIPS
+}
+
 /// Unpacks a block of a vector's columns.
 #[inline(always)]
 fn transpose<S: Set, T: Type, const B: usize>(
@@ -61,14 +66,17 @@ fn transpose<S: Set, T: Type, const B: usize>(
     rows: &[&[T::Unit]; QUADS],
     unit: usize,
     at: usize,
-    to: &mut Panel,
+    panel: &mut Panel,
 ) {
     let mut square = S::Square::zeroed();
-    for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
+    for (i, (to, row)) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows).enumerate() {
         *to = types::numbers::<S, T, B>(s, &row[unit]);
+        if flips::<S, T>() {
+            panel.others.as_flattened_mut()[at * QUADS + i] = f32::from_bits(s.negatives(*to).cast_unsigned());
+        }
     }
     let columns: [[[u8; FOUR]; QUADS]; QUADS] = bytemuck::cast(s.quads(square));
-    for (to, columns) in to.numbers.iter_mut().zip(columns) {
+    for (to, columns) in panel.numbers.iter_mut().zip(columns) {
         to.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&columns);
     }
 }
@@ -116,7 +124,7 @@ impl<S: Set, T: Type, const R: usize, const V: usize> NullaryFnOnce for Tiles<'_
                     rows[i] = &blocks[row * n + from..][..panel.len()];
                     sums[i] = vectors(&all[row].0)[at];
                 }
-                let sums = tile::<S, T, R, V>(s, rows, panel, at, sums);
+                let sums = tile::<S, T, R, V>(s, (rows, R * n), panel, at, sums);
                 for (all, sums) in all[first..].iter_mut().zip(sums) {
                     all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
                 }
@@ -131,11 +139,12 @@ pub(super) fn vectors<From: Pod, To: Pod, const V: usize>(numbers: &[From]) -> &
     bytemuck::cast_slice(numbers).as_chunks().0
 }
 
-/// Adds the products of `R` rows of activations and a panel's vectors from `V * at` on.
+/// Adds the products of `R` rows of activations and a panel's vectors from `V * at` on. The rows that come next lie `next`
+/// blocks behind.
 #[inline(always)]
 fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     s: S,
-    mut rows: [&[Block]; R],
+    (mut rows, next): ([&[Block]; R], usize),
     panel: &[Panel],
     at: usize,
     mut sums: [[S::Floats; V]; R],
@@ -147,9 +156,14 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     assert!(at < WIDTH / S::LANES / V, "vectors of a panel");
     let offset = types::offset::<S, T>();
     for (i, block) in panel.iter().enumerate() {
+        for row in rows {
+            s.fetch(&row[i], next * size_of::<Block>());
+        }
         for half in 0..T::HALVES {
             let mut whole = [[s.ints(0); V]; R];
-            if offset != 0 {
+            if flips::<S, T>() {
+                whole = [vectors(block.others.as_flattened())[at]; R];
+            } else if offset != 0 {
                 for (whole, row) in whole.iter_mut().zip(rows) {
                     *whole = [s.ints(row[i].starts(offset, T::HALVES)[half]); V];
                 }
@@ -198,7 +212,7 @@ fn part<S: Set, const R: usize, const V: usize, const Q: usize>(
     s.add(bits, &block.numbers.as_chunks().0[half], at, x, sums);
 }
 
-/// [`Set::add`] by [`Set::dot`].
+/// [`Set::add`] by [`Set::dot_flipped`].
 #[inline(always)]
 pub(super) fn add<S: Set, const R: usize, const V: usize, const Q: usize>(
     s: S,
@@ -221,7 +235,7 @@ pub(super) fn add<S: Set, const R: usize, const V: usize, const Q: usize>(
             for (products, x) in products.iter_mut().zip(x) {
                 let x = s.ints(i32::from_ne_bytes(x[k]));
                 for v in 0..V {
-                    products[v] = s.dot(bits, products[v], numbers[v], x);
+                    products[v] = s.in_turn(s.dot_flipped(bits, products[v], numbers[v], x));
                 }
             }
         }

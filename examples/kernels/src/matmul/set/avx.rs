@@ -2,6 +2,7 @@
 
 #![expect(clippy::incompatible_msrv, reason = "the library needs Rust 1.88, this crate 1.89")]
 
+use std::arch::asm;
 use std::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_cvtph_ps, _mm_prefetch, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32,
     _mm256_dpbusd_epi32,
@@ -70,6 +71,15 @@ fn run_evex<O: NullaryFnOnce>(op: O) -> O::Output {
     op.call()
 }
 
+/// Keeps the order of what is computed.
+#[inline]
+#[target_feature(enable = "avx")]
+fn in_turn(mut x: __m256i) -> __m256i {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("/* {} */", inout(ymm_reg) x, options(nomem, nostack, preserves_flags)) };
+    x
+}
+
 // Closures and `map` are not always inlined; what isn't, isn't compiled for the instructions.
 impl<const VNNI: u8> Avx<VNNI> {
     /// A vector, and itself with its halves swapped.
@@ -124,6 +134,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
 
     const LANES: usize = 8;
     const SIGNED: bool = VNNI == NONE;
+    const FLIPS: bool = VNNI == NONE;
     /// 256 numbers of 16 columns take 10 KiB at most, besides the rows that are multiplied.
     const DEEP: usize = 8;
 
@@ -234,6 +245,34 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
+    fn dot_flipped(self, bits: u32, to: __m256i, weights: __m256i, x: __m256i) -> __m256i {
+        if VNNI != NONE || bits < 8 {
+            return self.dot(bits, to, weights, x);
+        }
+        // Pairs of products are -2^15 or more, which 16 bits hold.
+        let Common { avx2, .. } = self.0;
+        let flipped = avx2._mm256_xor_si256(x, avx2._mm256_cmpgt_epi8(__m256i::zeroed(), weights));
+        avx2._mm256_add_epi16(to, avx2._mm256_maddubs_epi16(avx2._mm256_abs_epi8(weights), flipped))
+    }
+
+    #[inline(always)]
+    fn negatives(self, bytes: __m256i) -> i32 {
+        let avx2 = self.0.avx2;
+        let sizes =
+            avx2._mm256_and_si256(avx2._mm256_abs_epi8(bytes), avx2._mm256_cmpgt_epi8(__m256i::zeroed(), bytes));
+        self.total(avx2._mm256_sad_epu8(sizes, __m256i::zeroed()))
+    }
+
+    #[inline(always)]
+    fn in_turn(self, x: __m256i) -> __m256i {
+        match VNNI {
+            // SAFETY: the processor has the target feature (the type's invariant).
+            NONE => unsafe { in_turn(x) },
+            _ => x,
+        }
+    }
+
+    #[inline(always)]
     fn end(self, sums: __m256i, products: __m256i) -> __m256i {
         if VNNI != NONE {
             return products;
@@ -246,6 +285,16 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     fn pair(self, a: __m256i, b: __m256i) -> [__m256i; 2] {
         let avx2 = self.0.avx2;
         [avx2._mm256_permute2x128_si256::<0x20>(a, b), avx2._mm256_permute2x128_si256::<0x31>(a, b)]
+    }
+
+    #[inline(always)]
+    fn twice(self, numbers: &[i8; BLOCK]) -> [__m256i; 2] {
+        let [first, second]: [[i8; BLOCK / 2]; 2] = bytemuck::cast(*numbers);
+        let avx2 = self.0.avx2;
+        [
+            avx2._mm256_broadcastsi128_si256(bytemuck::cast(first)),
+            avx2._mm256_broadcastsi128_si256(bytemuck::cast(second)),
+        ]
     }
 
     #[inline(always)]

@@ -53,6 +53,8 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     const SIGNED: bool;
     /// The blocks of a panel whose columns are multiplied while they are in the nearest cache.
     const DEEP: usize;
+    /// Whether [`Set::dot_flipped`] differs from [`Set::dot`].
+    const FLIPS: bool = false;
     /// Whether [`Set::add`] takes an even number of rows.
     const PAIRS: bool = false;
 
@@ -89,6 +91,22 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn begin(self, sums: Self::Ints) -> Self::Ints;
     /// Adds the products of four weights and four signed bytes in each lane. Weights are signed, or below `2^bits`.
     fn dot(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints;
+    /// The same, but with `-1 - x` for `x` where weights of 8 bits are negative, which takes one instruction less. The sums of
+    /// [`Set::negatives`] make up for it.
+    #[inline(always)]
+    fn dot_flipped(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints {
+        self.dot(bits, to, weights, x)
+    }
+    /// The sum of the sizes of all negative bytes.
+    #[inline(always)]
+    fn negatives(self, bytes: Self::Ints) -> i32 {
+        bytemuck::bytes_of(&bytes).iter().map(|&x| -i32::from(x.cast_signed().min(0))).sum()
+    }
+    /// `x`, computed before what follows in the source. If the compiler takes another order, registers are too few.
+    #[inline(always)]
+    fn in_turn(self, x: Self::Ints) -> Self::Ints {
+        x
+    }
     /// The earlier sums and the products.
     fn end(self, sums: Self::Ints, products: Self::Ints) -> Self::Ints;
     /// The first halves of two vectors, and the second ones.
@@ -100,6 +118,12 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         let (first, second) = halves.split_at_mut(2 * bytes);
         first[bytes..].swap_with_slice(&mut second[..bytes]);
         all
+    }
+    /// The first half of a block twice, and the second half.
+    #[inline(always)]
+    fn twice(self, numbers: &[i8; BLOCK]) -> [Self::Ints; 2] {
+        let numbers = bytemuck::pod_read_unaligned(bytemuck::bytes_of(numbers));
+        self.pair(numbers, numbers)
     }
     /// The sums of the lanes of the first halves of four vectors, then those of the second ones, plus `start`.
     #[inline(always)]
