@@ -1,5 +1,7 @@
 //! An operand that a case is computed with.
 
+use std::sync::Arc;
+
 use fastrand::Rng;
 use ggml::prelude::*;
 
@@ -10,7 +12,8 @@ use crate::array::Array;
 pub struct Operand {
     pub dtype: DType,
     pub ne: [usize; 4],
-    values: Values,
+    /// Shared, because memcheck believes that what the compiler makes of copies reads memory that nobody wrote.
+    values: Arc<Values>,
     /// Whether it is laid out in several ways.
     pub(super) laid: bool,
     /// Whether it may have any layout, whatever the others have.
@@ -19,7 +22,7 @@ pub struct Operand {
     pub there: Option<usize>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 enum Values {
     /// Numbers between two limits; first, if `turns`, some at which functions turn.
     Within { from: f64, to: f64, turns: bool },
@@ -43,7 +46,7 @@ pub fn of<const N: usize>(dtype: DType, ne: [usize; N]) -> Operand {
     Operand {
         dtype,
         ne: padded(ne),
-        values: Values::Within { from: -2.0, to: 2.0, turns: false },
+        values: Arc::new(Values::Within { from: -2.0, to: 2.0, turns: false }),
         laid: true,
         free: false,
         there: None,
@@ -57,12 +60,12 @@ pub fn sized(dtype: DType, ne: [i64; 4]) -> Operand {
 
 /// A mask that hides some places of each row, and all of the last row.
 pub fn hiding(ne: [usize; 4]) -> Operand {
-    Operand { values: Values::Hiding, ..of(DType::F16, ne) }
+    Operand { values: Arc::new(Values::Hiding), ..of(DType::F16, ne) }
 }
 
 /// An operand of random indices below `most`.
 pub fn below(dtype: DType, ne: [i64; 4], most: i64) -> Operand {
-    Operand { values: Values::Below(most), laid: false, ..sized(dtype, ne) }
+    Operand { values: Arc::new(Values::Below(most)), laid: false, ..sized(dtype, ne) }
 }
 
 /// [`of`] in `f32`.
@@ -73,7 +76,7 @@ pub fn f32<const N: usize>(ne: [usize; N]) -> Operand {
 /// An operand of these indices, as often as they fit.
 pub fn ints<const N: usize>(ne: [usize; N], values: impl IntoIterator<Item = i32>) -> Operand {
     let values = Values::These(values.into_iter().take(ne.iter().product()).collect());
-    Operand { values, laid: false, ..of(DType::I32, ne) }
+    Operand { values: Arc::new(values), laid: false, ..of(DType::I32, ne) }
 }
 
 /// An input without values, for calls that are refused.
@@ -91,12 +94,12 @@ impl Operand {
 
     /// Values between these limits.
     pub fn within(self, from: f64, to: f64) -> Self {
-        Self { values: Values::Within { from, to, turns: false }, ..self }
+        Self { values: Arc::new(Values::Within { from, to, turns: false }), ..self }
     }
 
     /// Values between these limits, among which are some at which functions turn.
     pub fn turning(self, from: f64, to: f64) -> Self {
-        Self { values: Values::Within { from, to, turns: true }, ..self }
+        Self { values: Arc::new(Values::Within { from, to, turns: true }), ..self }
     }
 
     /// An operand that lies in order without gaps in all layouts.
@@ -111,7 +114,7 @@ impl Operand {
 
     /// The number of possible values, if they are indices.
     pub fn below(&self) -> Option<i64> {
-        match &self.values {
+        match &*self.values {
             Values::These(all) => all.iter().max().map(|&n| i64::from(n) + 1),
             Values::Below(most) => Some(*most),
             Values::Within { .. } | Values::Hiding => None,
@@ -125,7 +128,7 @@ impl Operand {
 
     /// Whether these may be its values.
     pub fn holds(&self, values: &[f64]) -> bool {
-        match &self.values {
+        match &*self.values {
             &Values::Within { from, to, .. } => values.iter().all(|x| (from..=to).contains(x)),
             _ => self.below().is_some_and(|n| values.iter().all(|x| (0.0..n as f64).contains(x))),
         }
@@ -137,7 +140,7 @@ impl Operand {
     }
 
     pub(super) fn array(&self, seed: u64) -> Array {
-        match &self.values {
+        match &*self.values {
             Values::These(all) => {
                 let mut all = all.iter().cycle();
                 Array::of(self.ne, |_| all.next().map_or(0.0, |&n| n.into()))

@@ -17,8 +17,7 @@ fn fresh(ne: [i64; 4]) -> Operand {
 
 /// Heads of 64 elements over four tokens, as many operands of them as there are, and the state.
 fn heads(n: usize, reach: f64) -> Vec<Operand> {
-    // Not clones: of them, memcheck believes that what the compiler made of them reads memory that nobody wrote.
-    let mut operands: Vec<_> = (0..n).map(|_| f32([64, 2, 4]).within(-reach, reach)).collect();
+    let mut operands = vec![f32([64, 2, 4]).within(-reach, reach); n];
     operands.push(small([64 * 64 * 2, 2]));
     operands
 }
