@@ -97,6 +97,7 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
         DType::F16 => wide || (2..=4).contains(&rows),
         DType::BF16 => wide || (2..=4).contains(&rows) || rows >= 64,
         DType::Q5_0 | DType::Q5_K | DType::Q6_K => rows > 2,
+        DType::IQ4_XS => wide || rows > 1,
         _ => true,
     }
 }
