@@ -293,24 +293,6 @@ impl Backend {
         Ok(())
     }
 
-    /// Lets the calling thread of a CPU backend compute graphs alone, unless all threads always do.
-    pub(crate) fn compute_alone(&mut self, alone: bool) -> Result<()> {
-        if let (Some(all), Some(one)) = (&self.pool, &self.alone)
-            && self.is_alone != alone
-        {
-            // C is never told of more threads than its pool has (H26).
-            if alone {
-                self.raw.set_n_threads(all.cpu, 1)?;
-                self.raw.set_pool(all.cpu, one.raw.as_ptr())?;
-            } else {
-                self.raw.set_pool(all.cpu, all.raw.as_ptr())?;
-                self.raw.set_n_threads(all.cpu, self.threads)?;
-            }
-            self.is_alone = alone;
-        }
-        Ok(())
-    }
-
     /// Drains the backend, even if its device is lost. Never panics. After `Err`, work may still run.
     pub(crate) fn wait_idle(&mut self) -> Result<()> {
         self.raw.wait_idle().inspect_err(|_| _ = self.poison())
@@ -385,33 +367,3 @@ pub(crate) fn names(backends: &[Backend]) -> String {
 }
 
 debug!(Backend, |this| device = &this.device, threads = &this.threads);
-
-#[cfg(test)]
-mod tests {
-    use crate::{Backend, Context, DType, Graph, Sched, Threads};
-
-    fn product(ctx: &Context, width: usize) -> Graph<'_> {
-        let x = ctx.input("x", DType::F32, [width, width]).unwrap();
-        ctx.graph([ctx.mul_mat(x, x).unwrap()]).unwrap()
-    }
-
-    #[test]
-    fn short_graphs_are_computed_by_one_thread() {
-        let ctx = Context::new();
-        let (short, long) = (product(&ctx, 8), product(&ctx, 256));
-        for (threads, alone) in [(Threads::new(3), [true, false, true]), (Threads::new(3).with_all(true), [false; 3])] {
-            let mut cpu = Backend::cpu().unwrap();
-            cpu.set_threads(threads).unwrap();
-            let mut sched = Sched::builder().backend(cpu).build().unwrap();
-            let seen = [&short, &long, &short].map(|graph| {
-                let x = graph.leaves().next().unwrap();
-                let mut run = sched.alloc(graph).unwrap();
-                run.set(x, &vec![1.0_f32; x.elements()]).unwrap();
-                run.compute().unwrap();
-                assert_eq!(run.backends()[0].threads(), 3);
-                run.backends()[0].is_alone
-            });
-            assert_eq!(seen, alone);
-        }
-    }
-}

@@ -25,7 +25,7 @@ impl EngineMut<'_> {
             Self::One(_, backend) => std::slice::from_mut(*backend),
             Self::Many(splitter) => &mut splitter.backends,
         };
-        backends.iter_mut().try_for_each(|b| b.compute_alone(graph.wants_one_of(b.threads())))
+        backends.iter_mut().try_for_each(|b| b.compute_alone(|threads| graph.wants_one_of(threads)))
     }
 
     /// The backend, if there is only one; else an error.
