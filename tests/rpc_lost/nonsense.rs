@@ -59,9 +59,8 @@ fn work(device: impl FnOnce() -> Result<Device>) -> Result<Vec<f32>> {
     Ok(result)
 }
 
-/// The server behind all proxies, which has one client at a time. It is replaced after each error: a client that
-/// accepted a wrong answer may have sent an invalid request, which ggml's server doesn't survive, or which keeps it
-/// busy for long.
+/// The server behind all proxies, which has one client at a time. It is replaced after each changed answer: a client that
+/// accepted one may have sent an invalid request, which ggml's server doesn't survive, or which keeps it busy for long.
 static SERVER: Mutex<Option<ServerProcess>> = Mutex::new(None);
 
 /// The result of the work with changed answers, the number of answers, and the number of changed ones.
@@ -75,10 +74,11 @@ fn behind(plan: Plan, limit: Duration) -> (Result<Vec<f32>>, usize, usize) {
     if let (Err(Error::RpcLost { .. }), Some(connection)) = (&result, &connection) {
         assert!(connection.check().is_err(), "lost, but not for ever");
     }
-    if result.is_err() {
+    let changed = proxy.changed();
+    if changed > 0 || result.is_err() {
         *server = None;
     }
-    (result, proxy.answers(), proxy.changed())
+    (result, proxy.answers(), changed)
 }
 
 fn never() -> Plan {

@@ -137,6 +137,10 @@ impl Session {
     }
 }
 
+/// Where proxies listen: apart from the servers of other tests, where there is such an address. The library gives a new
+/// connection to an address that it knows the devices of the former, even if that server was killed since.
+const HOST: &str = if cfg!(target_os = "linux") { "127.0.0.2:0" } else { "127.0.0.1:0" };
+
 /// The addresses of all proxies of this process.
 static USED: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
 
@@ -144,7 +148,7 @@ static USED: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
 fn listener() -> TcpListener {
     let mut used = USED.lock().unwrap();
     loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(HOST).unwrap();
         let address = listener.local_addr().unwrap();
         if !used.contains(&address) {
             used.push(address);
