@@ -122,7 +122,7 @@ impl<'a> Task<'a> {
             // on, in host memory (`host`), and has its value. Nothing writes to it: operations run one after the other,
             // and the in-place target shares no memory with other sources (`Context::closure`).
             let bytes = unsafe { ffi::slice(host(s).cast_const(), len) };
-            RawOperand { dtype: s.dtype(), ne: sizes(s), nb: s.nb(), bytes }
+            RawOperand::new(s.dtype(), sizes(s), s.nb(), bytes)
         }));
         // SAFETY: the result's type, first stride (so rows are contiguous) and alignment were asserted above; the
         // memory is the host's (`host`) and initialised (zeroed above, or in place); only this task uses `part` (the

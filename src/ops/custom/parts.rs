@@ -101,10 +101,8 @@ impl<'a, T: Element> Iterator for RowsMut<'a, T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let n = self.part.row(self.left.next()?);
-        let [n0, n1, n2, _] = self.ne;
-        let i = [n % n1, n / n1 % n2, n / n1 / n2];
-        let [_, nb1, nb2, nb3] = self.nb;
-        let [i1, i2, i3] = i;
+        let ([n0, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
+        let i @ [i1, i2, i3] = [n % n1, n / n1 % n2, n / n1 / n2];
         let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
         // SAFETY: the pointer is to one of the part's rows: `n0` contiguous, initialised elements of `T`, which nothing
         // else uses for 'a (the `# Safety` of `new`). All their bit patterns are valid; each row is returned once.
@@ -131,20 +129,24 @@ pub(super) struct RawOperand<'a> {
     pub(super) dtype: crate::DType,
     pub(super) ne: [usize; 4],
     pub(super) nb: [usize; 4],
+    /// The length of a row in bytes, if rows are contiguous.
+    row: Option<usize>,
     /// The bytes from the operand's first element to its last.
-    pub(super) bytes: &'a [u8],
+    bytes: &'a [u8],
 }
 
 impl<'a> RawOperand<'a> {
+    pub(super) fn new(dtype: crate::DType, ne: [usize; 4], nb: [usize; 4], bytes: &'a [u8]) -> Self {
+        let row = i64::try_from(ne[0]).ok().and_then(|n| dtype.row_size(n));
+        Self { dtype, ne, nb, row: row.filter(|_| nb[0] == dtype.type_size() || ne[0] == 1), bytes }
+    }
+
     /// The bytes of a row. Rows must be contiguous.
     fn row(&self, [i1, i2, i3]: [usize; 3]) -> &'a [u8] {
-        let [n0, n1, n2, n3] = self.ne;
-        let [nb0, nb1, nb2, nb3] = self.nb;
+        let ([_, n1, n2, n3], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
         assert!(i1 < n1 && i2 < n2 && i3 < n3, "row {:?} of an operand of shape {:?}", [i1, i2, i3], self.ne);
-        assert!(nb0 == self.dtype.type_size() || n0 == 1, "the operand's rows are not contiguous; use `Rows::at`");
-        let len = i64::try_from(n0).ok().and_then(|n| self.dtype.row_size(n)).unwrap_or(usize::MAX);
-        let row = self.bytes.get(i1 * nb1 + i2 * nb2 + i3 * nb3..).and_then(|b| b.get(..len));
-        row.unwrap_or_default()
+        assert!(self.row.is_some(), "the operand's rows are not contiguous; use `Rows::at`");
+        self.bytes.get(i1 * nb1 + i2 * nb2 + i3 * nb3..).and_then(|b| b.get(..self.row?)).unwrap_or_default()
     }
 }
 
@@ -194,7 +196,7 @@ impl<'a> Operands<'a> {
     ///
     /// If there is no operand `n`, or it has another type.
     pub fn rows<T: Element>(&self, n: usize) -> Rows<'a, T> {
-        let operand = self.operand(n);
+        let operand = *self.operand(n);
         assert!(operand.dtype == T::DTYPE, "operand {n} is {}, not `{}`", operand.dtype, T::NAME);
         Rows { operand, life: PhantomData }
     }
@@ -209,8 +211,8 @@ impl<'a> Operands<'a> {
     }
 
     #[expect(clippy::panic, reason = "as indexing does")]
-    fn operand(&self, n: usize) -> RawOperand<'a> {
-        let Some(operand) = self.list.get(n).copied().flatten() else { panic!("operand {n} of {}", self.len()) };
+    fn operand(&self, n: usize) -> &RawOperand<'a> {
+        let Some(operand) = self.list.get(n).and_then(Option::as_ref) else { panic!("operand {n} of {}", self.len()) };
         operand
     }
 }

@@ -9,7 +9,7 @@ use super::set::Set;
 pub(crate) const BLOCK: usize = 32;
 
 /// Adding it to a number below 2^22 leaves the nearest integer in the lowest bits.
-const WHOLE: f32 = 12_582_912.0;
+pub(super) const WHOLE: f32 = 12_582_912.0;
 
 /// Numbers from -127 to 127, times a scale.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]

@@ -20,8 +20,10 @@ const SEVERAL: usize = 16;
 const PART: usize = 8;
 /// Of the columns that a few rows of activations are multiplied by at a time, the pairs whose halves share vectors.
 const PAIRS: usize = EIGHT / 2;
-/// How far ahead of their use weights are fetched, in bytes: rows are read one by one, and the next rows follow.
+/// How far ahead of their use weights of long rows are fetched, in bytes: rows are read one by one, and the next rows follow.
 const AHEAD: usize = 1024;
+/// Eight rows of at most so many bytes are fetched as a whole while the eight before them are multiplied.
+const SHORT: usize = 1024;
 
 /// Memory for what is computed on the way.
 #[derive(Default)]
@@ -127,8 +129,8 @@ fn few<S: Set, T: Type, const N: usize>(
     sums.iter().enumerate().take(blocks.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
-/// Eight rows of the matrix are read at a time, once, and multiplied by all rows of activations. They are far apart: memory is
-/// read faster at several places at once.
+/// Eight rows of the matrix are read at a time, once, and multiplied by all rows of activations. Long ones are far apart: memory
+/// is read faster at several places at once.
 struct Few<'a, S, T: Type, const N: usize> {
     s: S,
     columns: &'a [&'a [T::Unit]; WIDTH],
@@ -141,19 +143,21 @@ impl<S: Set, T: Type, const N: usize> NullaryFnOnce for Few<'_, S, T, N> {
 
     #[inline(always)]
     fn call(self) -> Self::Output {
-        let apart = const { WIDTH / EIGHT };
+        const TIMES: usize = WIDTH / EIGHT;
+        let row = size_of_val(self.columns[0]);
         let mut all = [[0.0; WIDTH]; N];
-        for i in 0..apart {
-            let mut columns = [self.columns[i]; EIGHT];
+        for i in 0..TIMES {
+            let (first, apart) = if row <= SHORT { (i * EIGHT, 1) } else { (i, TIMES) };
+            let mut columns = [self.columns[first]; EIGHT];
             for (c, column) in columns.iter_mut().enumerate() {
-                *column = self.columns[i + c * apart];
+                *column = self.columns[first + c * apart];
             }
             // Behind the last column at each place come the first ones of the next `WIDTH` columns.
-            let next = if i + 1 < apart { 0 } else { (WIDTH - apart) * size_of_val(columns[0]) };
+            let next = if i + 1 < TIMES { 0 } else { (WIDTH - TIMES) * row };
             let sums = dot::<S, T, N>(self.s, columns, self.rows, next);
             for (all, sums) in all.iter_mut().zip(sums) {
                 for (c, sum) in sums.into_iter().enumerate() {
-                    all[i + c * apart] = sum;
+                    all[first + c * apart] = sum;
                 }
             }
         }
@@ -161,7 +165,7 @@ impl<S: Set, T: Type, const N: usize> NullaryFnOnce for Few<'_, S, T, N> {
     }
 }
 
-/// The products of eight columns, for each row of activations. What comes behind them lies `next` bytes farther.
+/// The products of eight columns, for each row of activations. What comes behind long ones lies `next` bytes farther.
 #[inline(always)]
 fn dot<S: Set, T: Type, const N: usize>(
     s: S,
@@ -170,7 +174,7 @@ fn dot<S: Set, T: Type, const N: usize>(
     next: usize,
 ) -> [[f32; EIGHT]; N] {
     const { assert!(S::LANES == EIGHT, "a lane for each column") };
-    let n = columns[0].len();
+    let (n, row, size) = (columns[0].len(), size_of_val(columns[0]), size_of::<T::Unit>());
     for column in &mut columns {
         *column = &column[..n];
     }
@@ -180,13 +184,16 @@ fn dot<S: Set, T: Type, const N: usize>(
         for (part, row) in parts.iter_mut().zip(rows) {
             *part = &row[u * T::BLOCKS..][..T::BLOCKS];
         }
-        let ahead = if u + AHEAD / size_of::<T::Unit>() < n { AHEAD } else { AHEAD + next };
+        let ahead = if u + AHEAD / size < n { AHEAD } else { AHEAD + next };
         let mut units = [&columns[0][u]; EIGHT];
         for (unit, column) in units.iter_mut().zip(columns) {
             *unit = &column[u];
-            for line in (0..size_of::<T::Unit>()).step_by(64) {
+            for line in (0..if row <= SHORT { 0 } else { size }).step_by(64) {
                 s.fetch(*unit, ahead + line);
             }
+        }
+        for line in (0..if row <= SHORT { EIGHT * size } else { 0 }).step_by(64) {
+            s.fetch(units[0], EIGHT * row + (EIGHT - 1) * u * size + line);
         }
         let facts = T::facts(s, units);
         each_block!(T, B => { add::<S, T, B, N>(s, units, T::scales::<B>(&facts), parts, &mut sums); });

@@ -44,11 +44,9 @@ const DEPTH: usize = 256;
 
 /// Whether [`mul_mat`] computes products with matrices of this type and shape by these kernels: on processors with AVX2, FMA
 /// and F16C, or where a variable turns them on for NEON, for `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, `q4_1`, `q5_0`, `q4_K`, `q5_K`, `q6_K`, `iq4_nl`, `iq4_xs` and `mxfp4`.
-/// [`describe`] says which instructions are used. Without AVX-512, `q4_0` and `q4_K` are left to ggml, whose repacked
-/// matrices were measured to be faster.
+/// [`describe`] says which instructions are used.
 pub fn multiplies(dtype: DType, ne: [i64; 4]) -> bool {
-    let repacked = level() < Level::Avx512 && matches!(dtype, DType::Q4_0 | DType::Q4_K);
-    operations_of(level(), dtype).is_some() && has_whole_tiles(ne) && !repacked
+    operations_of(level(), dtype).is_some() && has_whole_tiles(ne)
 }
 
 /// Whether a row of the tensor lies together in memory.
@@ -96,7 +94,9 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
         DType::F32 => rows >= 64,
         DType::F16 => wide || (2..=4).contains(&rows),
         DType::BF16 => wide || (2..=4).contains(&rows) || rows >= 64,
-        DType::Q5_0 | DType::Q5_K | DType::Q6_K => rows > 2,
+        DType::Q5_0 => rows > 2,
+        DType::Q5_K => !wide || rows > 1,
+        DType::Q6_K => rows > 1,
         DType::IQ4_XS => wide || rows > 1,
         _ => true,
     }
@@ -132,7 +132,9 @@ pub fn mul_mat_id<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>, ids: Tenso
 /// measured to be faster for one row as for many, because nobody knows how many rows pick an expert.
 pub fn multiplies_experts(dtype: DType, [depth, columns, _, n3]: [i64; 4]) -> bool {
     let any = |rows| is_faster(level(), dtype, rows);
-    multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
+    // There, one row of these is faster only by functions that don't know experts.
+    let is_one = level() < Level::Avx512 && matches!(dtype, DType::Q4_K | DType::Q5_K);
+    !is_one && multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
 }
 
 /// The products of experts by a set.

@@ -27,14 +27,14 @@ fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// Blocks of 32 rounded to 127 steps.
-fn rounded(x: &[f32]) -> Vec<f32> {
+/// Blocks of so many numbers rounded to 127 steps.
+fn rounded(x: &[f32], block: usize) -> Vec<f32> {
     let round = |block: &[f32]| {
         let scale = block.iter().fold(0.0_f32, |most, x| most.max(x.abs())) / 127.0;
         let by = if scale > 0.0 { 127.0 / (scale * 127.0) } else { 0.0 };
         block.iter().map(|x| (x * by).round_ties_even() * scale).collect::<Vec<_>>()
     };
-    x.chunks(32).flat_map(round).collect()
+    x.chunks(block).flat_map(round).collect()
 }
 
 fn matrix(dtype: DType, [depth, columns]: [usize; 2], bytes: &[u8]) -> Weights {
@@ -87,12 +87,21 @@ fn random_blocks_by_each_set() {
             x[..40].fill(0.0);
             let by = rng.f32() * 1e3;
             x.iter_mut().skip(64).step_by(3).for_each(|x| *x *= by);
-            let used = if is_float(dtype) { x.clone() } else { rounded(&x) };
             let weights = matrix(dtype, [depth, columns], &w);
             let threads = 1 + rows % 3;
             for level in levels() {
                 assert!(operations_of(level, dtype).is_some(), "{level:?} {dtype}");
                 let found = product(level, &weights, &x, depth, threads);
+                // Where scales are integers, 256 values of one or two rows are rounded together.
+                let together = rows <= 2
+                    && match dtype {
+                        DType::Q5_K | DType::Q6_K => (Level::Avx2..=Level::Amx).contains(&level),
+                        DType::Q4_K => [Level::Avx2, Level::AvxVnni].contains(&level),
+                        DType::IQ4_XS => level == Level::Avx2,
+                        _ => false,
+                    };
+                let block = if together { 256 } else { 32 };
+                let used = if is_float(dtype) { x.clone() } else { rounded(&x, block) };
                 let pairs = used.chunks(depth).flat_map(|x| stands_for.chunks(depth).map(move |w| (w, x)));
                 for (i, (found, (w, x))) in found.iter().zip(pairs).enumerate() {
                     let what = format!("{level:?} {dtype} {depth} {columns} {rows}, {threads} threads, number {i}");
@@ -206,7 +215,7 @@ fn experts_multiply_the_rows_that_pick_them() {
         let mut weights = builder.place(Device::cpu().unwrap()).unwrap();
         weights.set_bytes("w", &w).unwrap();
         let x = random(&mut rng, depth * several * tokens);
-        let used_x = if is_float(dtype) { x.clone() } else { rounded(&x) };
+        let used_x = if is_float(dtype) { x.clone() } else { rounded(&x, 32) };
         let ids: Vec<i32> = (0..tokens)
             .flat_map(|_| {
                 let mut all: Vec<_> = (0..i32::try_from(experts).unwrap()).collect();

@@ -57,6 +57,8 @@ impl Server {
             .args(["--port", "0"])
             .args(arguments)
             .env_remove("GGML_LLM_API_KEY")
+            // Memory then shows what is held: glibc gives each thread a heap of its own, and takes ever larger blocks from it.
+            .env("GLIBC_TUNABLES", "glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=131072")
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

@@ -2,6 +2,8 @@
 
 #![expect(clippy::incompatible_msrv, reason = "the library needs Rust 1.88, this crate 1.89")]
 
+mod few;
+
 use std::arch::asm;
 use std::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_cvtph_ps, _mm_prefetch, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32,
@@ -9,10 +11,13 @@ use std::arch::x86_64::{
 };
 
 use bytemuck::Zeroable;
+use ggml::ops::Operands;
 use pulp::NullaryFnOnce;
 
 use super::Set;
+use crate::matmul::Out;
 use crate::matmul::activations::{BLOCK, Block};
+use crate::matmul::types::Type;
 
 pulp::simd_type! {
     /// What all of them have.
@@ -98,6 +103,16 @@ impl<const VNNI: u8> Avx<VNNI> {
     #[inline(always)]
     fn swapped_lanes(self, x: __m256i) -> (__m256i, __m256i) {
         (x, self.0.avx2._mm256_shuffle_epi32::<0b10_11_00_01>(x))
+    }
+
+    /// The sums of two products of weights and signed bytes each, in 16 bits.
+    #[inline(always)]
+    fn pairs(self, bits: u32, weights: __m256i, x: __m256i) -> __m256i {
+        let avx2 = self.0.avx2;
+        if bits < 8 {
+            return avx2._mm256_maddubs_epi16(weights, x);
+        }
+        avx2._mm256_maddubs_epi16(avx2._mm256_abs_epi8(weights), avx2._mm256_sign_epi8(x, weights))
     }
 
     /// The sum of all lanes.
@@ -232,11 +247,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     fn dot(self, bits: u32, to: __m256i, weights: __m256i, x: __m256i) -> __m256i {
         let avx2 = self.0.avx2;
         match VNNI {
-            NONE if bits == 8 => {
-                let (size, signed) = (avx2._mm256_abs_epi8(weights), avx2._mm256_sign_epi8(x, weights));
-                avx2._mm256_add_epi16(to, avx2._mm256_maddubs_epi16(size, signed))
-            }
-            NONE => avx2._mm256_add_epi16(to, avx2._mm256_maddubs_epi16(weights, x)),
+            NONE => avx2._mm256_add_epi16(to, self.pairs(bits, weights, x)),
             // SAFETY: the processor has the instruction (the type's invariant).
             VEX => unsafe { _mm256_dpbusd_avx_epi32(to, weights, x) },
             // SAFETY: as above.
@@ -343,6 +354,15 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
             all[4 + i] = self.0.avx2._mm256_permute2x128_si256::<0x31>(l[i], r[i]);
         }
         all
+    }
+
+    fn multiply_few<T: Type>(self, out: &mut Out<'_>, operands: &Operands<'_>, _: &[Block]) -> bool {
+        let [_, rows, ..] = operands.rows::<f32>(1).shape();
+        let can = T::INTEGERS && (Self::SIGNED || T::BITS < 8) && rows <= few::FEW;
+        if can {
+            few::multiply::<VNNI, T>(self, out, operands);
+        }
+        can
     }
 
     #[inline(always)]

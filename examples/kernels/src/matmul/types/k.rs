@@ -24,11 +24,25 @@ fn of_six_bits<const BLOCK: usize>(Scaling { factors: by, words: [a, b, c, _] }:
     [times(all[0], by[0]), times(all[1], by[1])]
 }
 
+/// A scale and an offset of each block, for both of its halves, from words with numbers of six bits.
+#[inline(always)]
+fn words_of_six_bits(unit: &[u8]) -> [[u8; 16]; 2] {
+    const FOUR: u32 = 0x0f0f_0f0f;
+    const SIX: u32 = 0x3f3f_3f3f;
+    const TWO: u32 = 0x3030_3030;
+    let word = |at| u32::from_le_bytes(*part(unit, at));
+    let (a, b, c) = (word(4), word(8), word(12));
+    let scales = [a & SIX, c & FOUR | a >> 2 & TWO];
+    let offsets = [b & SIX, c >> 4 & FOUR | b >> 2 & TWO];
+    bytemuck::cast([[scales; 2], [offsets; 2]])
+}
+
 impl Type for Q4K {
     type Unit = [u8; 144];
 
     const DTYPE: DType = DType::Q4_K;
     const BLOCKS: usize = 8;
+    const INTEGERS: bool = true;
     const BITS: u32 = 4;
     const OFFSETS: bool = true;
     const FACTORS: &[usize] = &[0, 2];
@@ -38,6 +52,11 @@ impl Type for Q4K {
     #[inline(always)]
     fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 144]) -> [u8; 32] {
         bits(part(unit, 16 + BLOCK / 2 * 32), BLOCK % 2 * 4, 15)
+    }
+
+    #[inline(always)]
+    fn integers<S: Set>(_: S, unit: &[u8; 144]) -> [[u8; 16]; 2] {
+        words_of_six_bits(unit)
     }
 
     #[inline(always)]
@@ -51,6 +70,7 @@ impl Type for Q5K {
 
     const DTYPE: DType = DType::Q5_K;
     const BLOCKS: usize = 8;
+    const INTEGERS: bool = true;
     const BITS: u32 = 5;
     const OFFSETS: bool = true;
     const FACTORS: &[usize] = &[0, 2];
@@ -64,6 +84,11 @@ impl Type for Q5K {
     }
 
     #[inline(always)]
+    fn integers<S: Set>(_: S, unit: &[u8; 176]) -> [[u8; 16]; 2] {
+        words_of_six_bits(unit)
+    }
+
+    #[inline(always)]
     fn scales<const BLOCK: usize>(facts: &Scaling) -> [Eight; 2] {
         of_six_bits::<BLOCK>(facts)
     }
@@ -74,6 +99,7 @@ impl Type for Q6K {
 
     const DTYPE: DType = DType::Q6_K;
     const BLOCKS: usize = 8;
+    const INTEGERS: bool = true;
     const BITS: u32 = 6;
     const OFFSET: i32 = 32;
     const HALVES: usize = 2;
@@ -87,6 +113,18 @@ impl Type for Q6K {
         let (four, i) = (BLOCK / 4, BLOCK % 4);
         let lower = bits(part(unit, 64 * four + i % 2 * 32), i / 2 * 4, 15);
         join(lower, bits(part(unit, 128 + 32 * four), 2 * i, 3))
+    }
+
+    #[inline(always)]
+    fn integers<S: Set>(s: S, unit: &[u8; 210]) -> [[u8; 16]; 2] {
+        const ORDER: [u8; 16] = [0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15];
+        bytemuck::cast(s.lookup(part(unit, 192), bytemuck::cast([ORDER; 2])))
+    }
+
+    #[inline(always)]
+    fn factors<S: Set>(s: S, unit: &[u8; 210]) -> [f32; 2] {
+        let by = s.half(u16::from_le_bytes(*part(unit, 208)));
+        [by, 32.0 * by]
     }
 
     #[inline(always)]

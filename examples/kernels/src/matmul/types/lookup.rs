@@ -3,7 +3,7 @@
 use ggml::DType;
 
 use super::super::set::Set;
-use super::{EIGHT, Eight, Scaling, Type, times};
+use super::{EIGHT, Eight, Scaling, Type, part, times};
 
 pub(crate) struct Iq4Nl;
 pub(crate) struct Iq4Xs;
@@ -38,10 +38,30 @@ impl Type for Iq4Xs {
 
     const DTYPE: DType = DType::IQ4_XS;
     const BLOCKS: usize = 8;
+    const INTEGERS: bool = true;
     const BITS: u32 = 8;
     const WORDS: &[usize] = &[0, 4];
     const NIBBLES: Option<usize> = Some(8);
     const TABLE: Option<[u8; 16]> = Some(UNEVEN);
+
+    #[inline(always)]
+    fn integers<S: Set>(s: S, unit: &[u8; 136]) -> [[u8; 16]; 2] {
+        const ORDER: [u8; 16] = [0, 4, 1, 5, 2, 6, 3, 7, 0, 4, 1, 5, 2, 6, 3, 7];
+        let word = |at| u32::from_le_bytes(*part(unit, at));
+        let (upper, lower) = (word(0) >> 16, word(4));
+        // Two bits of every second number, as upper bits of bytes.
+        let spread = |bits: u32| {
+            let two = (bits | bits << 8) & 0x0033_0033;
+            (two << 4 | two << 8) & 0x3030_3030
+        };
+        let even = lower & 0x0f0f_0f0f | spread(upper & 0x3333);
+        let odd = lower >> 4 & 0x0f0f_0f0f | spread(upper >> 2 & 0x3333);
+        let mut all = s.lookup(&bytemuck::cast([even, odd, 0, 0]), bytemuck::cast([ORDER; 2]));
+        for x in &mut all {
+            *x = x.wrapping_sub(32);
+        }
+        bytemuck::cast(all)
+    }
 
     /// Numbers of six bits less 32: two bits of each in one half of a word, the other four in another word.
     #[inline(always)]

@@ -45,6 +45,8 @@ pub(crate) trait Type: Send + Sync + 'static {
     /// 2 if each half of a block has a scale of its own.
     const HALVES: usize = 1;
 
+    /// Whether scales are small integers times a factor: see [`Type::integers`].
+    const INTEGERS: bool = false;
     /// Where a unit has factors in `f16`.
     const FACTORS: &[usize] = &[0];
     /// Where it has words of what scales and offsets are made of.
@@ -73,6 +75,23 @@ pub(crate) trait Type: Send + Sync + 'static {
         let [first, second] = s.pair(bytemuck::pod_read_unaligned(&a), bytemuck::pod_read_unaligned(&b));
         let (mut all, bytes) = ([[0; 32]; 2], [first, second]);
         all.as_flattened_mut().copy_from_slice(bytemuck::cast_slice(&bytes));
+        all
+    }
+
+    /// The small integers that scales of blocks are made of: signed bytes, those of all first halves of blocks, then those of all
+    /// second ones; and the same for offsets.
+    #[inline(always)]
+    fn integers<S: Set>(_: S, _: &Self::Unit) -> [[u8; 16]; 2] {
+        unreachable!("other types say which")
+    }
+
+    /// What they are multiplied by, and what those of offsets are.
+    #[inline(always)]
+    fn factors<S: Set>(s: S, unit: &Self::Unit) -> [f32; 2] {
+        let mut all = [0.0; 2];
+        for (to, at) in all.iter_mut().zip(Self::FACTORS) {
+            *to = s.half(u16::from_le_bytes(*part(bytemuck::bytes_of(unit), *at)));
+        }
         all
     }
 

@@ -191,7 +191,8 @@ impl Set for Avx512 {
     fn multiply_few<T: Type>(self, out: &mut Out<'_>, operands: &Operands<'_>, blocks: &[Block]) -> bool {
         let [_, rows, ..] = operands.rows::<f32>(1).shape();
         // SAFETY: the processor has the target features (the type's invariant).
-        rows <= dot::FEW && unsafe { dot::multiply::<T>(out, operands, blocks) }
+        let done = rows <= dot::FEW && unsafe { dot::multiply::<T>(out, operands, blocks) };
+        done || self.short.multiply_few::<T>(out, operands, blocks)
     }
 
     fn halves_operation(self, tiles: bool) -> Option<CustomOp<f32>> {

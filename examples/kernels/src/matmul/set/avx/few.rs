@@ -1,0 +1,163 @@
+//! One or two rows of activations times matrices whose scales are small integers: sums of 256 numbers stay integers, because the
+//! activations, too, have one scale for so many.
+
+use std::arch::x86_64::__m256i;
+use std::cell::RefCell;
+
+use bytemuck::{Pod, Zeroable};
+use ggml::ops::Operands;
+use pulp::NullaryFnOnce;
+
+use super::Avx;
+use crate::matmul::activations::{BLOCK, WHOLE};
+use crate::matmul::set::Set;
+use crate::matmul::types::{self, Type, each_block};
+use crate::matmul::{DEPTH, Out, WIDTH, resize, weights};
+
+/// The most rows of activations.
+pub(super) const FEW: usize = 2;
+/// How far ahead of its use the matrix is fetched, in bytes: it is read from its start to its end.
+const AHEAD: usize = 2048;
+
+/// Numbers from -127 to 127, times a scale.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Unit {
+    numbers: [[i8; BLOCK]; DEPTH / BLOCK],
+    /// The sums of the first halves of blocks, and of the second halves.
+    sums: [[i16; DEPTH / BLOCK]; 2],
+    scale: f32,
+}
+
+thread_local! {
+    /// Memory that a thread keeps from one product to the next.
+    static SCRATCH: RefCell<Vec<Unit>> = RefCell::default();
+}
+
+/// Computes columns of the product.
+pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>, operands: &Operands<'_>) {
+    let x = operands.rows::<f32>(1);
+    let [depth, rows, ..] = x.shape();
+    let n = depth / DEPTH;
+    SCRATCH.with_borrow_mut(|units| {
+        let units = resize(units, rows * n);
+        for (i, to) in units.chunks_exact_mut(n).enumerate() {
+            s.run(Quantise { row: x.row([i, 0, 0]), to });
+        }
+        out.each(|part, put| {
+            let columns = &weights(operands, part, 0).map(bytemuck::cast_slice);
+            if rows == 1 {
+                put(0, &s.run(Few::<VNNI, T, 1> { s, columns, rows: [units] })[0]);
+            } else {
+                let (first, second) = units.split_at(n);
+                let sums = s.run(Few::<VNNI, T, 2> { s, columns, rows: [first, second] });
+                sums.iter().enumerate().for_each(|(i, sums)| put(i, sums));
+            }
+        });
+    });
+}
+
+struct Quantise<'a> {
+    row: &'a [f32],
+    to: &'a mut [Unit],
+}
+
+impl NullaryFnOnce for Quantise<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number; sums of 16 bytes")]
+    fn call(self) {
+        for (to, from) in self.to.iter_mut().zip(self.row.as_chunks::<DEPTH>().0) {
+            // The order of sizes is that of their bits; that of a NaN is above all.
+            let mut largest = 0;
+            for x in from {
+                largest = largest.max(x.to_bits() & 0x7fff_ffff);
+            }
+            let largest = f32::from_bits(largest);
+            let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+            to.scale = largest / 127.0;
+            for (to, x) in to.numbers.as_flattened_mut().iter_mut().zip(from) {
+                *to = (x * by + WHOLE).to_bits() as i8;
+            }
+            for (b, numbers) in to.numbers.iter().enumerate() {
+                for (sums, half) in to.sums.iter_mut().zip(numbers.chunks_exact(BLOCK / 2)) {
+                    let mut sum = 0;
+                    for x in half {
+                        sum += i32::from(*x);
+                    }
+                    sums[b] = sum as i16;
+                }
+            }
+        }
+    }
+}
+
+struct Few<'a, const VNNI: u8, T: Type, const N: usize> {
+    s: Avx<VNNI>,
+    columns: &'a [&'a [T::Unit]; WIDTH],
+    rows: [&'a [Unit]; N],
+}
+
+impl<const VNNI: u8, T: Type, const N: usize> NullaryFnOnce for Few<'_, VNNI, T, N> {
+    type Output = [[f32; WIDTH]; N];
+
+    #[inline(always)]
+    fn call(self) -> Self::Output {
+        let mut all = [[0.0; WIDTH]; N];
+        for (c, column) in self.columns.iter().enumerate() {
+            let sums = dot::<VNNI, T, N>(self.s, column, self.rows);
+            for (all, sum) in all.iter_mut().zip(sums) {
+                all[c] = sum;
+            }
+        }
+        all
+    }
+}
+
+/// The product of a column, for each row of activations.
+#[inline(always)]
+fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit], mut rows: [&[Unit]; N]) -> [f32; N] {
+    let avx2 = s.0.avx2;
+    for row in &mut rows {
+        *row = &row[..column.len()];
+    }
+    // Where the bytes of a block's scales are. The compiler must not know, or it makes two instructions of one.
+    let mut each = [__m256i::zeroed(); DEPTH / BLOCK];
+    let mut bytes = 0x0100_0100;
+    for each in &mut each {
+        *each = s.in_turn(s.ints(bytes));
+        bytes += 0x0202_0202;
+    }
+    let mut all = [s.floats(0.0); N];
+    for (u, unit) in column.iter().enumerate() {
+        for line in (0..size_of::<T::Unit>()).step_by(64) {
+            s.fetch(unit, AHEAD + line);
+        }
+        let [scales, others] = T::integers(s, unit);
+        let scales = avx2._mm256_cvtepi8_epi16(bytemuck::cast(scales));
+        let mut sums = [__m256i::zeroed(); N];
+        each_block!(T, B => {
+            let numbers = types::numbers::<_, T, B>(s, unit);
+            let scale = avx2._mm256_shuffle_epi8(scales, each[B]);
+            for (sums, row) in sums.iter_mut().zip(rows) {
+                let products = s.pairs(T::BITS, numbers, bytemuck::cast(row[u].numbers[B]));
+                *sums = avx2._mm256_add_epi32(*sums, avx2._mm256_madd_epi16(products, scale));
+            }
+        });
+        let [by, less] = T::factors(s, unit);
+        for ((all, sums), row) in all.iter_mut().zip(sums).zip(rows) {
+            *all = s.mul_add(s.convert(sums), s.floats(by * row[u].scale), *all);
+            if T::OFFSETS || T::OFFSET != 0 {
+                let others = avx2._mm256_cvtepi8_epi16(bytemuck::cast(others));
+                let sums = avx2._mm256_madd_epi16(others, bytemuck::cast(row[u].sums));
+                *all = s.mul_sub(s.convert(sums), s.floats(less * row[u].scale), *all);
+            }
+        }
+    }
+    let mut sums = [0.0; N];
+    for (to, all) in sums.iter_mut().zip(all) {
+        *to = s.sum(all);
+    }
+    sums
+}
