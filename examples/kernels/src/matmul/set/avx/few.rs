@@ -42,27 +42,27 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
     SCRATCH.with_borrow_mut(|units| {
         let units = resize(units, rows * n);
         for (i, to) in units.chunks_exact_mut(n).enumerate() {
-            s.run(Quantise { row: x.row([i, 0, 0]), to });
+            s.run(QuantiseUnits { row: x.row([i, 0, 0]), to });
         }
         out.each(|part, put| {
             let columns = &weights(operands, part, 0).map(bytemuck::cast_slice);
             if rows == 1 {
-                put(0, &s.run(Few::<VNNI, T, 1> { s, columns, rows: [units] })[0]);
+                put(0, &s.run(FewOfIntegers::<VNNI, T, 1> { s, columns, rows: [units] })[0]);
             } else {
                 let (first, second) = units.split_at(n);
-                let sums = s.run(Few::<VNNI, T, 2> { s, columns, rows: [first, second] });
+                let sums = s.run(FewOfIntegers::<VNNI, T, 2> { s, columns, rows: [first, second] });
                 sums.iter().enumerate().for_each(|(i, sums)| put(i, sums));
             }
         });
     });
 }
 
-struct Quantise<'a> {
+struct QuantiseUnits<'a> {
     row: &'a [f32],
     to: &'a mut [Unit],
 }
 
-impl NullaryFnOnce for Quantise<'_> {
+impl NullaryFnOnce for QuantiseUnits<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -93,13 +93,13 @@ impl NullaryFnOnce for Quantise<'_> {
     }
 }
 
-struct Few<'a, const VNNI: u8, T: Type, const N: usize> {
+struct FewOfIntegers<'a, const VNNI: u8, T: Type, const N: usize> {
     s: Avx<VNNI>,
     columns: &'a [&'a [T::Unit]; WIDTH],
     rows: [&'a [Unit]; N],
 }
 
-impl<const VNNI: u8, T: Type, const N: usize> NullaryFnOnce for Few<'_, VNNI, T, N> {
+impl<const VNNI: u8, T: Type, const N: usize> NullaryFnOnce for FewOfIntegers<'_, VNNI, T, N> {
     type Output = [[f32; WIDTH]; N];
 
     #[inline(always)]
