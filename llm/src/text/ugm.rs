@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::charsmap::CharsMap;
 use super::error::{TextError, TextResult};
 use super::metadata::TokenizerMetadata;
-use super::vocabulary::{SCORES, SPACE, TokenAttributes, Vocabulary};
+use super::vocabulary::{SCORES, SPACE, TokenAttributes, Vocabulary, types};
 
 const SPACE_FIRST: &str = "tokenizer.ggml.add_space_prefix";
 const MERGE_SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
@@ -51,8 +51,9 @@ impl Ugm {
         let (mut tokens, mut user_defined) = (Trie::default(), Trie::default());
         let found = TokenAttributes::NORMAL.with(TokenAttributes::USER_DEFINED).with(TokenAttributes::UNUSED);
         let mut worst = f32::MAX;
-        for (id, &score) in vocabulary.all().zip(&scores) {
-            let attributes = vocabulary.attributes(id);
+        // As in llama.cpp, which makes tokens such as gpt-oss's user-defined only later.
+        let types = types(metadata, vocabulary.len())?;
+        for ((id, &score), attributes) in vocabulary.all().zip(&scores).zip(types) {
             if attributes.any(TokenAttributes::NORMAL) {
                 worst = worst.min(score);
             }

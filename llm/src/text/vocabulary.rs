@@ -70,6 +70,14 @@ impl TokenAttributes {
     }
 }
 
+/// The attributes of `n` tokens as the file has them. A vocabulary changes those of some by their names.
+pub(super) fn types(metadata: &TokenizerMetadata<'_>, n: usize) -> TextResult<Vec<TokenAttributes>> {
+    Ok(match metadata.numbers(TYPES, n)? {
+        Some(types) => types.iter().map(|&number| TokenAttributes::of_type(number)).collect(),
+        None => vec![TokenAttributes::NORMAL; n],
+    })
+}
+
 /// The tokens of a file.
 pub(super) struct Vocabulary {
     texts: Vec<Arc<str>>,
@@ -108,10 +116,7 @@ impl Vocabulary {
                 return Err(TextError::metadata(TOKENS, problem));
             }
         }
-        let attributes = match metadata.numbers(TYPES, n)? {
-            Some(types) => types.iter().map(|&number| TokenAttributes::of_type(number)).collect(),
-            None => vec![TokenAttributes::NORMAL; n],
-        };
+        let attributes = types(metadata, n)?;
         let ranks = ranks(metadata.floats(SCORES, n)?.unwrap_or_default())?;
         let special = special::Special::default();
         let (pieces, ends) = (Vec::new(), Vec::with_capacity(n));

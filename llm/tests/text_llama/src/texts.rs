@@ -226,6 +226,9 @@ impl Texts {
                     self.random.usize(..=special.chars().count())
                 };
                 text.extend(special.chars().take(cut));
+                if self.chance(4) {
+                    text.push('\u{301}'); // which some maps of characters join with what is before it
+                }
             }
         }
     }
