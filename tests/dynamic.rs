@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use ggml::driver::{Driver, DriverInfo, DriverStream, Failure, NoBuffer, NoEvent, Node, Nodes};
 use ggml::prelude::*;
@@ -32,6 +33,26 @@ fn modules(folder: &Path) -> Vec<PathBuf> {
         .collect();
     cpu.sort();
     cpu
+}
+
+/// A logger that keeps what this crate says of loaded backends.
+struct Keep(Mutex<Vec<String>>);
+
+static LOGGED: Keep = Keep(Mutex::new(Vec::new()));
+
+impl log::Log for Keep {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let line = record.args().to_string();
+        if line.starts_with("backends after loading") {
+            self.0.lock().unwrap().push(line);
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 /// A device in Rust that computes nothing.
@@ -64,7 +85,8 @@ impl DriverStream<Self> for Early {
 #[test]
 fn backends_load_and_unload() {
     assert!(Registry::all().unwrap().is_empty(), "nothing is linked in");
-    assert!(matches!(Device::cpu(), Err(Error::NoSuch { .. })), "no device before a backend is loaded");
+    let message = "no device type named `Cpu`; there are none before `Registry::load_all`";
+    assert_eq!(Device::cpu().unwrap_err().to_string(), message);
     let folder = Path::new(ggml::sys::BACKEND_DIR.unwrap());
     let variants = modules(folder);
     assert!(variants.len() > 5, "one library for each level of processors: {variants:?}");
@@ -97,7 +119,12 @@ fn backends_load_and_unload() {
 
     // All backends, with the best CPU variant. A device in Rust is no backend that was loaded.
     let early = Registry::register("Early", [Early]).unwrap();
+    log::set_logger(&LOGGED).unwrap();
+    log::set_max_level(log::LevelFilter::Debug);
     let all = Registry::load_all().unwrap();
+    let names: Vec<_> = all.iter().map(|r| r.name()).collect();
+    let line = format!("backends after loading those in {}: {}", folder.display(), names.join(", "));
+    assert_eq!(*LOGGED.0.lock().unwrap(), [line]);
     assert!(all.contains(&early), "{all:?}");
     assert!(all.iter().any(|r| r.name() == "CPU"), "{all:?}");
     assert_eq!(all.iter().any(|r| r.name() == "RPC"), cfg!(feature = "rpc"), "{all:?}");

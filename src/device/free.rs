@@ -24,11 +24,7 @@ pub struct Memory {
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let show = |n: usize| if n == usize::MAX { "unknown".to_owned() } else { n.to_string() };
-        let (free, total) = (show(self.free), show(self.total));
-        f.debug_struct("Memory")
-            .field("free", &format_args!("{free}"))
-            .field("total", &format_args!("{total}"))
-            .finish()
+        write!(f, "Memory {{ free: {}, total: {} }}", show(self.free), show(self.total))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Loads backends at run time (feature `dynamic-backends`).
 
 use std::ffi::CString;
-use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use ggml_sys as sys;
@@ -32,11 +31,8 @@ impl Registry {
         callback::check_reentry("Registry::load_all")?;
         let Some(folder) = sys::BACKEND_DIR else { return Self::all() };
         let folder = Path::new(folder);
-        if !folder.is_dir() {
-            return Err(Error::File {
-                path: folder.display().to_string().into(),
-                source: io::Error::new(ErrorKind::NotFound, "the folder doesn't exist").into(),
-            });
+        if let Err(error) = folder.read_dir() {
+            return Err(Error::File { path: folder.display().to_string().into(), source: error.into() });
         }
         if Self::all()?.into_iter().all(driven::is_registry) {
             // SAFETY: the folder contains only this crate's own build of ggml's backends.
@@ -46,7 +42,8 @@ impl Registry {
     }
 
     /// Loads the backends in a folder, of each kind the variant that suits the machine best
-    /// (`ggml_backend_load_all_from_path`). Backends that fail to load are skipped; [`Registry::all`] lists the result.
+    /// (`ggml_backend_load_all_from_path`). Backends that fail to load are skipped; [`Registry::all`] lists the result,
+    /// and a line of the log at `debug` has their names. [`Registry::load`] of a file says why it fails.
     ///
     /// # Errors
     ///
@@ -64,7 +61,12 @@ impl Registry {
             // SAFETY: the path lives during the call; `locked` holds the lock on ggml's lists. All libraries are this
             // ggml's, by this function's `# Safety`.
             unsafe { guarded!(call, sys::ggml_backend_load_all_from_path(path.as_ptr())) }
-        })
+        })?;
+        log::note(::log::Level::Debug, || {
+            let names: Vec<_> = Self::all().into_iter().flatten().map(Self::name).collect();
+            format!("backends after loading those in {}: {}", folder.as_ref().display(), names.join(", "))
+        });
+        Ok(())
     }
 
     /// Loads one backend from a file (`ggml_backend_load`).
@@ -78,7 +80,6 @@ impl Registry {
     /// Loading a library runs its code: it must be a backend of this version of ggml.
     #[doc(alias = "ggml_backend_load")]
     pub unsafe fn load(file: impl AsRef<Path>) -> Result<Self> {
-        const CALL: &str = "ggml_backend_load";
         callback::check_reentry("Registry::load")?;
         let path = c_path("Registry::load", file.as_ref())?;
         registry::locked(|| {
@@ -88,7 +89,8 @@ impl Registry {
             let raw = unsafe { guarded!(call, sys::ggml_backend_load(path.as_ptr())) }?;
             // SAFETY: the result is NULL, or a registry that stays until `unload`, whose caller guarantees that the
             // registry is unused.
-            unsafe { Self::from_raw(raw) }.ok_or_else(|| Error::Null { call: CALL, log: log::since(mark) })
+            unsafe { Self::from_raw(raw) }
+                .ok_or_else(|| Error::Null { call: "ggml_backend_load", log: log::since(mark) })
         })
     }
 

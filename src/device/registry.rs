@@ -98,13 +98,9 @@ impl Registry {
         locked(|| {
             // SAFETY: no arguments; `locked` holds the lock on the list.
             let n = unsafe { guarded!(call, sys::ggml_backend_reg_count()) }?;
-            let mut all = Vec::with_capacity(n);
-            for i in 0..n {
-                // SAFETY: `i` is below the count, and the list can't shrink: `locked` holds its lock.
-                let raw = unsafe { guarded!(call, sys::ggml_backend_reg_get(i)) }?;
-                all.extend(NonNull::new(raw).map(Self));
-            }
-            Ok(all)
+            // SAFETY: `i` is below the count, and the list can't shrink: `locked` holds its lock.
+            let get = |i| unsafe { guarded!(call, sys::ggml_backend_reg_get(i)) };
+            (0..n).filter_map(|i| get(i).map(|raw| NonNull::new(raw).map(Self)).transpose()).collect()
         })
     }
 

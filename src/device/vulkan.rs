@@ -32,8 +32,7 @@ pub(super) fn starts(device: Device) -> Result<bool> {
 
 /// Whether Vulkan has host memory. It belongs to the first device, whichever device is asked for it.
 pub(super) fn has_host_memory() -> bool {
-    let started = STARTED.lock();
-    started.first().is_some_and(|&(_, well)| well)
+    STARTED.lock().first().is_some_and(|&(_, well)| well)
 }
 
 impl Device {

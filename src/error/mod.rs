@@ -12,7 +12,7 @@ use std::borrow::Cow;
 pub use ggml_gguf::Shown;
 use ggml_gguf::{Available, Needs};
 pub use io::IoError;
-use print::{Aborted, CodeName, List, Log, On};
+use print::{Aborted, CodeName, List, Log, On, Unloaded};
 pub use tensor::TensorInfo;
 
 /// The result of every fallible function of this crate.
@@ -215,7 +215,7 @@ pub enum Error {
         reason: Cow<'static, str>,
     },
     /// No object has the requested name.
-    #[error("no {what} named `{}`; there {}", Shown::name(name), Available(available))]
+    #[error("no {what} named `{}`; there {}{}", Shown::name(name), Available(available), Unloaded(what, available))]
     NoSuch {
         /// The kind of object, such as `tensor`.
         what: &'static str,

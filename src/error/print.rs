@@ -41,6 +41,16 @@ impl fmt::Display for On<'_> {
     }
 }
 
+/// Prints what to do where there is no device because no backend was loaded yet (feature `dynamic-backends`).
+pub(super) struct Unloaded<'a>(pub(super) &'a str, pub(super) &'a [Box<str>]);
+
+impl fmt::Display for Unloaded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let missing = self.1.is_empty() && matches!(self.0, "device" | "device type" | "registry");
+        if missing && sys::BACKEND_DIR.is_some() { f.write_str(" before `Registry::load_all`") } else { Ok(()) }
+    }
+}
+
 /// Prints each logged line on its own line; prints nothing if the log is empty.
 pub(super) struct Log<'a>(pub(super) &'a str);
 
