@@ -11,6 +11,11 @@ use ggml_llm::Architecture;
 use ggml_llm::made_up::{Recipe, byte_tokenizer};
 use serde_json::Value;
 
+/// Settings of glibc's allocator, for which the process's memory shows what is held. Else each thread has a heap and lists of
+/// freed blocks of its own, which fill for minutes, and ever larger blocks are kept.
+const HEAP: &str =
+    "glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=131072:glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0";
+
 /// A small model whose vocabulary is all bytes, and a token that ends an answer: 257.
 pub(crate) fn model(folder: &Path, architecture: Architecture) -> PathBuf {
     let path = folder.join("made-up.gguf");
@@ -57,8 +62,7 @@ impl Server {
             .args(["--port", "0"])
             .args(arguments)
             .env_remove("GGML_LLM_API_KEY")
-            // Memory then shows what is held: glibc gives each thread a heap of its own, and takes ever larger blocks from it.
-            .env("GLIBC_TUNABLES", "glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=131072")
+            .env("GLIBC_TUNABLES", HEAP)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

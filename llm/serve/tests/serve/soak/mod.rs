@@ -18,7 +18,7 @@ use process::Process;
 const FIRST: u64 = 48 << 20;
 
 /// The most in the second half, in which nothing new comes.
-const LATER: u64 = 2 << 20;
+const LATER: u64 = 512 << 10;
 
 /// A number from the environment.
 fn number(name: &str, usual: usize) -> usize {
