@@ -47,6 +47,9 @@ pub(super) fn operation<S: Set, T: Type>(s: S) -> CustomOp<f32> {
 
 /// Computes columns of the product.
 fn multiply<S: Set, T: Type>(s: S, mut out: Out<'_>, operands: &Operands<'_>, scratch: &mut BlockScratch) {
+    if s.multiply_few::<T>(&mut out, operands) {
+        return;
+    }
     let BlockScratch { blocks, panel, sums } = scratch;
     let x = operands.rows::<f32>(1);
     let [depth, rows, ..] = x.shape();
@@ -54,9 +57,6 @@ fn multiply<S: Set, T: Type>(s: S, mut out: Out<'_>, operands: &Operands<'_>, sc
     let blocks = resize(blocks, rows * n);
     for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
         activations::quantise(s, x.row([i, 0, 0]), T::HALVES, to);
-    }
-    if rows <= s.few::<T>() && s.multiply_few::<T>(&mut out, operands, blocks) {
-        return;
     }
     out.each(|part, put| {
         product::<S, T>(s, &weights(operands, part, 0).map(bytemuck::cast_slice), blocks, (panel, sums), put);
@@ -109,7 +109,7 @@ impl<S: Set, T: Type> NullaryFnOnce for Unpack<'_, S, T> {
     #[inline(always)]
     fn call(self) {
         let ahead = size_of_val(self.columns[0]) * HALF; // the rows that come next
-        self.s.unpack::<T>(self.columns, self.first, ahead, self.panel);
+        panel::unpack::<_, T>(self.s.short(), self.columns, self.first, ahead, self.panel);
     }
 }
 

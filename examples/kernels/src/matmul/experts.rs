@@ -90,7 +90,7 @@ fn multiply_floats<S: Set, T: Float>(s: S, mut out: Out<'_>, operands: &Operands
     let used = picked.len() / tokens;
     for picked in picked.chunk_by(|a, b| a.0 == b.0) {
         let row = |i: usize| x.row([(picked[i].1 % used).min(several - 1), picked[i].1 / used, 0]);
-        float_rows::with_rows::<S>(picked.len(), row, floats, |rows, floats| {
+        float_rows::with_rows(picked.len(), row, floats, |rows, floats| {
             out.each(|part, put| {
                 let columns = &weights(operands, part, picked[0].0);
                 floats::product::<S, T>(s, columns, rows, floats, &mut |i, values| put(picked[i].1, values));

@@ -2,7 +2,6 @@
 
 use super::floats::{self, FloatScratch};
 use super::resize;
-use super::set::Set;
 
 /// Up to so many rows of activations, a matrix is not unpacked.
 pub(super) const FEW: usize = 8;
@@ -12,13 +11,13 @@ pub(super) const FEW: usize = 8;
 pub(super) struct Rows<'a> {
     pub(super) n: usize,
     pub(super) depth: usize,
-    /// A few rows as they are; of many, the first [`floats::deep`] numbers of each, then the next of each, and so on.
+    /// A few rows as they are; of many, the first [`floats::DEEP`] numbers of each, then the next of each, and so on.
     pub(super) parts: &'a [&'a [f32]],
 }
 
 /// Calls a function with rows. What is multiplied at a time lies together then: rows that are a power of two apart would take
 /// the same few places of a cache.
-pub(super) fn with_rows<'a, S: Set>(
+pub(super) fn with_rows<'a>(
     n: usize,
     row: impl Fn(usize) -> &'a [f32],
     scratch: &mut FloatScratch,
@@ -31,7 +30,7 @@ pub(super) fn with_rows<'a, S: Set>(
         return f(Rows { n, depth, parts: &rows[..n] }, scratch); // without a list, and so without allocating
     }
     let mut numbers = std::mem::take(&mut scratch.parts);
-    f(Rows { n, depth, parts: &in_parts(floats::deep::<S>(depth), n, row, &mut numbers) }, scratch);
+    f(Rows { n, depth, parts: &in_parts(floats::DEEP.min(depth), n, row, &mut numbers) }, scratch);
     scratch.parts = numbers;
 }
 

@@ -10,7 +10,6 @@ use ggml::{
 };
 use pulp::NullaryFnOnce;
 
-use super::activations::BLOCK;
 use super::float_rows::{FEW, Rows, with_rows};
 use super::panel::HALF;
 use super::set::Set;
@@ -19,6 +18,9 @@ use crate::panels::Row;
 
 /// The numbers of all rows of activations that are multiplied at a time, where there are few: they stay in the nearest cache.
 const NEAR: usize = 4096;
+
+/// The rows of a panel that stay in the nearest cache, with the rows of activations that are multiplied.
+pub(super) const DEEP: usize = 256;
 
 /// A type of floats.
 pub(crate) trait Float: Send + Sync + 'static {
@@ -86,17 +88,23 @@ thread_local! {
 /// The operation for matrices of a type. Each task computes some columns of all rows, so that the matrix is read once.
 pub(super) fn operation<S: Set, T: Float>(s: S) -> CustomOp<f32> {
     CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
-        SCRATCH.with_borrow_mut(|scratch| multiply::<S, T>(s, Out::new(out), &operands, scratch));
+        multiply::<S, T>(s, Out::new(out), &operands);
     })
 }
 
 /// Computes columns of the product.
-fn multiply<S: Set, T: Float>(s: S, mut out: Out<'_>, operands: &Operands<'_>, scratch: &mut FloatScratch) {
+pub(super) fn multiply<S: Set, T: Float>(s: S, mut out: Out<'_>, operands: &Operands<'_>) {
     let x = operands.rows::<f32>(1);
     let [_, n, ..] = x.shape();
-    let row = |i| x.row([i, 0, 0]);
-    with_rows::<S>(n, row, scratch, |rows, scratch| {
-        out.each(|part, put| product::<S, T>(s, &weights(operands, part, 0), rows, scratch, put));
+    SCRATCH.with_borrow_mut(|scratch| {
+        with_rows(
+            n,
+            |i| x.row([i, 0, 0]),
+            scratch,
+            |rows, scratch| {
+                out.each(|part, put| product::<S, T>(s, &weights(operands, part, 0), rows, scratch, put));
+            },
+        );
     });
 }
 
@@ -111,14 +119,17 @@ pub(super) fn product<S: Set, T: Float>(
     if n <= FEW {
         let mut all = [parts[0]; FEW];
         all[..n].copy_from_slice(parts);
+        // As many sums as registers hold.
         return match n {
             1 => few::<S, T, 8, 1>(s, columns, &all, n, put),
             2 => few::<S, T, 4, 2>(s, columns, &all, n, put),
+            3 | 4 if S::LANES == HALF => few::<S, T, 4, 4>(s, columns, &all, n, put),
             3 | 4 => few::<S, T, 2, 4>(s, columns, &all, n, put),
+            _ if S::LANES == HALF => few::<S, T, 2, 8>(s, columns, &all, n, put),
             _ => few::<S, T, 1, 8>(s, columns, &all, n, put),
         };
     }
-    let deep = deep::<S>(depth);
+    let deep = DEEP.min(depth);
     let (panel, sums) = (resize(&mut scratch.panel, deep), resize(&mut scratch.sums, n));
     sums.fill(Row::zeroed());
     for (from, rows) in (0..depth).step_by(deep).zip(parts.chunks_exact(n)) {
@@ -290,11 +301,6 @@ pub(super) fn set<S: Set>(panel: &mut [Row], k: usize, column: usize, x: f32) {
     numbers[(column / width * deep + k) * width + column % width] = x;
 }
 
-/// The rows of a panel that stay in the nearest cache.
-pub(super) fn deep<S: Set>(depth: usize) -> usize {
-    S::DEEP.saturating_mul(BLOCK).min(depth)
-}
-
 /// Adds the products of rows, or parts of them, and a panel that is as deep, or deeper.
 pub(crate) fn tiles<S: Set>(s: S, rows: &[&[f32]], panel: &[Row], sums: &mut [Row]) {
     // As many rows as registers hold; of the last ones, as few as there are.
@@ -335,16 +341,17 @@ impl<S: Set, const R: usize> NullaryFnOnce for FloatTiles<'_, S, R> {
             for first in (0..all.len()).step_by(R) {
                 let mut rows: [&[f32]; R] = [&[]; R];
                 let mut next: [&[f32]; R] = [&[]; R];
-                let mut sums = [[S::Floats::zeroed(); 2]; R];
                 for i in 0..R {
                     let row = (first + i).min(last);
                     rows[i] = &all_rows[row][..deep];
                     next[i] = &all_rows[(row + R).min(last)][..deep];
-                    sums[i] = vectors(&all[row].0).as_chunks().0[at];
                 }
-                let sums = tile::<S, R>(s, rows, next, strip, sums);
+                let sums = tile::<S, R>(s, rows, next, strip);
                 for (all, sums) in all[first..].iter_mut().zip(sums) {
-                    all.0[at * 2 * S::LANES..][..2 * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
+                    let all: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut all.0);
+                    for (all, sum) in all[2 * at..].iter_mut().zip(sums) {
+                        *all = s.mul_add(sum, s.floats(1.0), *all);
+                    }
                 }
             }
         }
@@ -354,28 +361,29 @@ impl<S: Set, const R: usize> NullaryFnOnce for FloatTiles<'_, S, R> {
 /// The numbers of a cache line.
 const LINE: usize = 16;
 
-/// Adds the products of `R` rows and a strip, and fetches the next rows.
+/// The products of `R` rows and a strip. Fetches the next rows. (Sums that begin with others would be left in memory.)
 #[inline(always)]
 fn tile<S: Set, const R: usize>(
     s: S,
-    rows: [&[f32]; R],
-    next: [&[f32]; R],
+    mut rows: [&[f32]; R],
+    mut next: [&[f32]; R],
     strip: &[[S::Floats; 2]],
-    mut sums: [[S::Floats; 2]; R],
 ) -> [[S::Floats; 2]; R] {
-    for (line, numbers) in strip.chunks(LINE).enumerate() {
-        let mut some: [&[f32]; R] = [&[]; R];
-        for i in 0..R {
-            s.fetch(&next[i][line * LINE], 0);
-            some[i] = &rows[i][line * LINE..][..numbers.len()];
-        }
-        for (k, numbers) in numbers.iter().enumerate() {
-            for (sums, row) in sums.iter_mut().zip(some) {
-                let x = s.floats(row[k]);
-                for v in 0..2 {
-                    sums[v] = s.mul_add(numbers[v], x, sums[v]);
-                }
+    // Tells the compiler that all indices are in bounds.
+    for (row, next) in rows.iter_mut().zip(&mut next) {
+        (*row, *next) = (&row[..strip.len()], &next[..strip.len()]);
+    }
+    let mut sums = [[S::Floats::zeroed(); 2]; R];
+    for (k, numbers) in strip.iter().enumerate() {
+        if k % LINE == 0 {
+            for row in next {
+                s.fetch(&row[k], 0);
             }
+        }
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            // A loop here would leave the sums in memory where there are many.
+            let x = s.floats(row[k]);
+            *sums = [s.mul_add(numbers[0], x, sums[0]), s.mul_add(numbers[1], x, sums[1])];
         }
     }
     sums

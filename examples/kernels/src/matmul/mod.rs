@@ -90,9 +90,9 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     match dtype {
         // Nothing was measured on ARM: who turns these kernels on gets them.
         _ if level >= Level::Neon => true,
-        DType::F32 if wide => (3..=8).contains(&rows),
         DType::F32 => rows >= 64,
-        DType::F16 => wide || (2..=4).contains(&rows),
+        DType::F16 if wide => level == Level::Amx || rows <= 8 || rows >= 64,
+        DType::F16 => (2..=4).contains(&rows),
         DType::BF16 => wide || (2..=4).contains(&rows) || rows >= 64,
         DType::Q5_0 => rows > 2,
         DType::Q5_K => !wide || rows > 1,
@@ -132,9 +132,9 @@ pub fn mul_mat_id<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>, ids: Tenso
 /// measured to be faster for one row as for many, because nobody knows how many rows pick an expert.
 pub fn multiplies_experts(dtype: DType, [depth, columns, _, n3]: [i64; 4]) -> bool {
     let any = |rows| is_faster(level(), dtype, rows);
-    // There, one row of these is faster only by functions that don't know experts.
-    let is_one = level() < Level::Avx512 && matches!(dtype, DType::Q4_K | DType::Q5_K);
-    !is_one && multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
+    // One row of these is faster only by functions that don't know experts.
+    let is_slower = level() < Level::Avx512 && matches!(dtype, DType::Q4_K | DType::Q5_K);
+    !is_slower && multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
 }
 
 /// The products of experts by a set.

@@ -29,7 +29,7 @@ pub(crate) struct Panel {
     pub(super) others: [[f32; HALF]; 2],
 }
 
-/// [`Set::unpack`] for vectors of a block.
+/// Unpacks units of a matrix, from unit `first` of each row on. What comes next lies `ahead` bytes behind.
 #[inline(always)]
 pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: usize, ahead: usize, to: &mut [Panel]) {
     const { assert!(S::LANES == QUADS, "a vector is a block") };

@@ -95,8 +95,7 @@ fn random_blocks_by_each_set() {
                 // Where scales are integers, 256 values of one or two rows are rounded together.
                 let together = rows <= 2
                     && match dtype {
-                        DType::Q5_K | DType::Q6_K => (Level::Avx2..=Level::Amx).contains(&level),
-                        DType::Q4_K => [Level::Avx2, Level::AvxVnni].contains(&level),
+                        DType::Q4_K | DType::Q5_K | DType::Q6_K => (Level::Avx2..=Level::Amx).contains(&level),
                         DType::IQ4_XS => level == Level::Avx2,
                         _ => false,
                     };

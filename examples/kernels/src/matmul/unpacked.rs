@@ -82,7 +82,7 @@ impl<S> Debug for OfFloats<S> {
 impl<S: Set> OfFloats<S> {
     fn new(s: S, values: &[f32], columns: usize) -> Self {
         let depth = values.len() / columns;
-        let deep = floats::deep::<S>(depth);
+        let deep = floats::DEEP.min(depth);
         let mut list = vec![Row::zeroed(); depth * columns.div_ceil(WIDTH)];
         for (i, column) in values.chunks_exact(depth).enumerate() {
             let panel = list[i / WIDTH * depth..][..depth].chunks_mut(deep);
@@ -96,7 +96,7 @@ impl<S: Set> OfFloats<S> {
 
 impl<S: Set> Unpacked for OfFloats<S> {
     fn multiply(&self, rows: &[&[f32]], _: &[Block], done: Done<'_>) {
-        let deep = floats::deep::<S>(self.depth);
+        let deep = floats::DEEP.min(self.depth);
         let (mut numbers, n) = (Vec::new(), rows.len());
         let parts = float_rows::in_parts(deep, n, |i| &rows[i][..self.depth], &mut numbers);
         let mut sums = vec![Row::zeroed(); n];

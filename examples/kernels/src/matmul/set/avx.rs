@@ -356,7 +356,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
         all
     }
 
-    fn multiply_few<T: Type>(self, out: &mut Out<'_>, operands: &Operands<'_>, _: &[Block]) -> bool {
+    fn multiply_few<T: Type>(self, out: &mut Out<'_>, operands: &Operands<'_>) -> bool {
         let [_, rows, ..] = operands.rows::<f32>(1).shape();
         let can = T::INTEGERS && (Self::SIGNED || T::BITS < 8) && rows <= few::FEW;
         if can {

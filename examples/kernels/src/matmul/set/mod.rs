@@ -27,9 +27,8 @@ pub(crate) use {
 };
 
 use super::Out;
-use super::WIDTH;
 use super::activations::{self, BLOCK, Block};
-use super::panel::{self, Panel, Quad};
+use super::panel::{self, Quad};
 use super::types::Type;
 
 /// The instructions of a processor. A value shows that the processor has them.
@@ -172,18 +171,12 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     }
 
     /// Computes the product of few rows, if there is a function for the type that does it faster than [`super::blocks`].
-    fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &Operands<'_>, _: &[Block]) -> bool {
+    fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &Operands<'_>) -> bool {
         false
     }
 
-    /// The operation for matrices of `f16`, with or without tiles, if there is one that does it faster than [`super::floats`].
+    /// The operation for matrices of `f16`, with tiles or without, if there is one that does it faster than [`super::floats`].
     fn halves_operation(self, _tiles: bool) -> Option<CustomOp<f32>> {
         None
-    }
-
-    /// Unpacks units of a matrix, from unit `first` of each row on. What comes next lies `ahead` bytes behind.
-    #[inline(always)]
-    fn unpack<T: Type>(self, rows: &[&[T::Unit]; WIDTH], first: usize, ahead: usize, to: &mut [Panel]) {
-        panel::unpack::<Self::Short, T>(self.short(), rows, first, ahead, to);
     }
 }

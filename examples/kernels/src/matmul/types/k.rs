@@ -122,12 +122,6 @@ impl Type for Q6K {
     }
 
     #[inline(always)]
-    fn factors<S: Set>(s: S, unit: &[u8; 210]) -> [f32; 2] {
-        let by = s.half(u16::from_le_bytes(*part(unit, 208)));
-        [by, 32.0 * by]
-    }
-
-    #[inline(always)]
     fn scales<const BLOCK: usize>(Scaling { factors: [by, _], words }: &Scaling) -> [Eight; 2] {
         let mut all = [[0; EIGHT]; 2];
         for (h, all) in all.iter_mut().enumerate() {

@@ -99,10 +99,8 @@ pub(crate) trait Type: Send + Sync + 'static {
     #[inline(always)]
     fn facts<S: Set>(s: S, units: [&Self::Unit; EIGHT]) -> Scaling {
         let mut all = Scaling::default();
-        for (to, at) in all.factors.iter_mut().zip(Self::FACTORS) {
-            for (to, unit) in to.iter_mut().zip(units) {
-                *to = s.half(u16::from_le_bytes(*part(bytemuck::bytes_of(unit), *at)));
-            }
+        for (i, unit) in units.into_iter().enumerate() {
+            [all.factors[0][i], all.factors[1][i]] = Self::factors(s, unit);
         }
         for (to, at) in all.words.iter_mut().zip(Self::WORDS) {
             for (to, unit) in to.iter_mut().zip(units) {

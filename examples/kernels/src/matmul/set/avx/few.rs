@@ -117,6 +117,7 @@ impl<const VNNI: u8, T: Type, const N: usize> NullaryFnOnce for FewOfIntegers<'_
 
 /// The product of a column, for each row of activations.
 #[inline(always)]
+#[expect(clippy::cast_precision_loss, reason = "offsets have six bits")]
 fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit], mut rows: [&[Unit]; N]) -> [f32; N] {
     let avx2 = s.0.avx2;
     for row in &mut rows {
@@ -145,7 +146,8 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
                 *sums = avx2._mm256_add_epi32(*sums, avx2._mm256_madd_epi16(products, scale));
             }
         });
-        let [by, less] = T::factors(s, unit);
+        let [by, factor] = T::factors(s, unit);
+        let less = if T::OFFSETS { factor } else { T::OFFSET as f32 * by };
         for ((all, sums), row) in all.iter_mut().zip(sums).zip(rows) {
             *all = s.mul_add(s.convert(sums), s.floats(by * row[u].scale), *all);
             if T::OFFSETS || T::OFFSET != 0 {

@@ -1,30 +1,26 @@
-//! AVX-512 with VNNI, and tiles (AMX). Types that most files have are read by functions of their own.
+//! AVX-512 with VNNI, and tiles (AMX).
 
 #![expect(clippy::incompatible_msrv, reason = "the library needs Rust 1.88, this crate 1.89")]
 
 mod amx;
-mod dot;
-mod halves;
 mod tiled;
-mod types;
-mod unpack;
+mod transpose;
 
-use std::arch::x86_64::{
-    __m512, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_dpbusd_epi32, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
-    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
-};
+use std::arch::asm;
+use std::arch::x86_64::{__m512, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_dpbusd_epi32};
 use std::cell::RefCell;
 
 use ggml::DType;
 use ggml::ops::{CustomOp, CustomOptions, Operands};
 use pulp::NullaryFnOnce;
 
+use super::Set;
 use super::avx::{Avx, EVEX};
-use super::{Set, panel};
+use crate::matmul::Out;
 use crate::matmul::activations::{BLOCK, Block};
-use crate::matmul::panel::Panel;
+use crate::matmul::float_rows::FEW;
+use crate::matmul::floats::{self, F16};
 use crate::matmul::types::Type;
-use crate::matmul::{Out, WIDTH};
 pub(super) use amx::any as has_tiles;
 
 pulp::simd_type! {
@@ -58,6 +54,15 @@ impl Avx512 {
 #[target_feature(enable = "avx,avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn run<O: NullaryFnOnce>(op: O) -> O::Output {
     op.call()
+}
+
+/// Keeps the order of what is computed.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn in_turn(mut x: __m512i) -> __m512i {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("/* {} */", inout(zmm_reg) x, options(nomem, nostack, preserves_flags)) };
+    x
 }
 
 impl Set for Avx512 {
@@ -151,6 +156,12 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
+    fn in_turn(self, x: __m512i) -> __m512i {
+        // SAFETY: the processor has the target feature (the type's invariant).
+        unsafe { in_turn(x) }
+    }
+
+    #[inline(always)]
     fn end(self, _: __m512i, products: __m512i) -> __m512i {
         products
     }
@@ -158,7 +169,7 @@ impl Set for Avx512 {
     #[inline(always)]
     fn transpose(self, square: [__m512i; 16]) -> [__m512i; 16] {
         // SAFETY: the processor has the target features (the type's invariant).
-        bytemuck::cast(unsafe { halves::transpose(&bytemuck::cast(square)) })
+        bytemuck::cast(unsafe { transpose::transpose(&bytemuck::cast(square)) })
     }
 
     #[inline(always)]
@@ -184,54 +195,38 @@ impl Set for Avx512 {
 
     #[inline(always)]
     fn few<T: Type>(self) -> usize {
-        // As measured: numbers of 4 bits with an offset for all are unpacked fast.
+        // As measured: these are unpacked fast.
         if matches!(T::DTYPE, DType::Q4_0) { 4 } else { 8 }
     }
 
-    fn multiply_few<T: Type>(self, out: &mut Out<'_>, operands: &Operands<'_>, blocks: &[Block]) -> bool {
-        let [_, rows, ..] = operands.rows::<f32>(1).shape();
-        // SAFETY: the processor has the target features (the type's invariant).
-        let done = rows <= dot::FEW && unsafe { dot::multiply::<T>(out, operands, blocks) };
-        done || self.short.multiply_few::<T>(out, operands, blocks)
+    fn multiply_few<T: Type>(self, out: &mut Out<'_>, operands: &Operands<'_>) -> bool {
+        self.short.multiply_few::<T>(out, operands)
     }
 
     fn halves_operation(self, tiles: bool) -> Option<CustomOp<f32>> {
-        Some(halves_operation(self, tiles))
-    }
-
-    #[inline(always)]
-    fn unpack<T: Type>(self, rows: &[&[T::Unit]; WIDTH], first: usize, ahead: usize, to: &mut [Panel]) {
-        // SAFETY: the processor has the target features (the type's invariant).
-        let done = unsafe { unpack::unpack::<T>(rows, first, ahead, to) };
-        if !done {
-            panel::unpack::<_, T>(self.short, rows, first, ahead, to);
-        }
+        tiles.then(|| tiles_operation(self))
     }
 }
 
 thread_local! {
     /// Memory that a thread keeps from one product to the next.
-    static PANEL: RefCell<Vec<halves::PanelRow>> = RefCell::default();
     static TILES: RefCell<tiled::AmxScratch> = RefCell::default();
 }
 
-/// The operation for matrices of `f16`, with or without tiles.
-fn halves_operation(_: Avx512, tiles: bool) -> CustomOp<f32> {
+/// The operation for matrices of `f16` by tiles.
+fn tiles_operation(s: Avx512) -> CustomOp<f32> {
     CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
         let [_, _, rows, _] = out.shape();
         let out = Out::new(out);
         // Steps are not worth configuring tiles.
-        if let Some(tiles) = (tiles && rows > halves::FEW).then(amx::AmxTiles::new).flatten() {
+        if let Some(tiles) = (rows > FEW).then(amx::AmxTiles::new).flatten() {
             TILES.with_borrow_mut(|scratch| {
-                // SAFETY: the processor has the target features, as the first argument shows.
+                // SAFETY: the processor has the target features, as `s` shows.
                 unsafe { tiled::multiply(&tiles, out, &operands, scratch) }
             });
-            return;
+        } else {
+            floats::multiply::<_, F16>(s, out, &operands);
         }
-        PANEL.with_borrow_mut(|panel| {
-            // SAFETY: as above.
-            unsafe { halves::multiply(out, &operands, panel) }
-        });
     })
 }
 
@@ -241,13 +236,4 @@ fn fetch(bytes: &[u8], ahead: usize) {
     let line = bytes.as_ptr().wrapping_add(ahead);
     // SAFETY: any address may be prefetched.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-}
-
-/// Lane `i` of four columns, side by side in each 128 bits, as vector `i`.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn fours(columns: [__m512i; 4]) -> [__m512i; 4] {
-    let (a, b) = (_mm512_unpacklo_epi32(columns[0], columns[1]), _mm512_unpackhi_epi32(columns[0], columns[1]));
-    let (c, d) = (_mm512_unpacklo_epi32(columns[2], columns[3]), _mm512_unpackhi_epi32(columns[2], columns[3]));
-    [_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c), _mm512_unpacklo_epi64(b, d), _mm512_unpackhi_epi64(b, d)]
 }

@@ -11,7 +11,7 @@ use ggml::ops::Operands;
 
 use super::amx::{AmxTiles, Pair, Split, Sums};
 use super::fetch;
-use super::halves::transpose;
+use super::transpose::transpose;
 use crate::matmul::{Out, WIDTH, resize, weights};
 
 /// The rows of a tile, and the numbers in a vector.
