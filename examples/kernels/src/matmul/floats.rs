@@ -96,15 +96,11 @@ pub(super) fn operation<S: Set, T: Float>(s: S) -> CustomOp<f32> {
 pub(super) fn multiply<S: Set, T: Float>(s: S, mut out: Out<'_>, operands: &Operands<'_>) {
     let x = operands.rows::<f32>(1);
     let [_, n, ..] = x.shape();
+    let row = |i| x.row([i, 0, 0]);
     SCRATCH.with_borrow_mut(|scratch| {
-        with_rows(
-            n,
-            |i| x.row([i, 0, 0]),
-            scratch,
-            |rows, scratch| {
-                out.each(|part, put| product::<S, T>(s, &weights(operands, part, 0), rows, scratch, put));
-            },
-        );
+        with_rows(n, row, scratch, |rows, scratch| {
+            out.each(|part, put| product::<S, T>(s, &weights(operands, part, 0), rows, scratch, put));
+        });
     });
 }
 

@@ -184,8 +184,9 @@ fn operations<S: Set>(s: S, level: Level) -> Vec<Operations> {
         let one = other.unwrap_or_else(|| floats::operation::<S, T>(s));
         Operations { dtype: T::DTYPE, one, experts: experts::floats::<S, T>(s) }
     }
+    let tiles = if level == Level::Amx { s.tiles_operation() } else { None };
     vec![
-        floats::<S, F16>(s, s.halves_operation(level == Level::Amx)),
+        floats::<S, F16>(s, tiles),
         floats::<S, F32>(s, None),
         floats::<S, Bf16>(s, None),
         blocks::<S, Q8_0>(s),

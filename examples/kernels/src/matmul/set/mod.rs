@@ -175,8 +175,8 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         false
     }
 
-    /// The operation for matrices of `f16`, with tiles or without, if there is one that does it faster than [`super::floats`].
-    fn halves_operation(self, _tiles: bool) -> Option<CustomOp<f32>> {
+    /// The operation for matrices of `f16` by tiles, if the set has them.
+    fn tiles_operation(self) -> Option<CustomOp<f32>> {
         None
     }
 }

@@ -7,7 +7,7 @@ mod tiled;
 mod transpose;
 
 use std::arch::asm;
-use std::arch::x86_64::{__m512, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_dpbusd_epi32};
+use std::arch::x86_64::{__m512, __m512i, _mm512_dpbusd_epi32};
 use std::cell::RefCell;
 
 use ggml::DType;
@@ -203,8 +203,8 @@ impl Set for Avx512 {
         self.short.multiply_few::<T>(out, operands)
     }
 
-    fn halves_operation(self, tiles: bool) -> Option<CustomOp<f32>> {
-        tiles.then(|| tiles_operation(self))
+    fn tiles_operation(self) -> Option<CustomOp<f32>> {
+        Some(tiles_operation(self))
     }
 }
 
@@ -222,18 +222,10 @@ fn tiles_operation(s: Avx512) -> CustomOp<f32> {
         if let Some(tiles) = (rows > FEW).then(amx::AmxTiles::new).flatten() {
             TILES.with_borrow_mut(|scratch| {
                 // SAFETY: the processor has the target features, as `s` shows.
-                unsafe { tiled::multiply(&tiles, out, &operands, scratch) }
+                unsafe { tiled::multiply(s, &tiles, out, &operands, scratch) }
             });
         } else {
             floats::multiply::<_, F16>(s, out, &operands);
         }
     })
-}
-
-/// Fetches the cache line of what lies so many bytes behind.
-#[inline(always)]
-fn fetch(bytes: &[u8], ahead: usize) {
-    let line = bytes.as_ptr().wrapping_add(ahead);
-    // SAFETY: any address may be prefetched.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
 }

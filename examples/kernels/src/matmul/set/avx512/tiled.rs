@@ -9,9 +9,10 @@ use std::arch::x86_64::{
 use bytemuck::Zeroable;
 use ggml::ops::Operands;
 
+use super::Avx512;
 use super::amx::{AmxTiles, Pair, Split, Sums};
-use super::fetch;
 use super::transpose::transpose;
+use crate::matmul::set::Set;
 use crate::matmul::{Out, WIDTH, resize, weights};
 
 /// The rows of a tile, and the numbers in a vector.
@@ -30,7 +31,13 @@ pub(super) struct AmxScratch {
 
 /// Computes columns of the product.
 #[target_feature(enable = "avx512f,avx512bw,f16c")]
-pub(super) fn multiply(tiles: &AmxTiles, mut out: Out<'_>, operands: &Operands<'_>, scratch: &mut AmxScratch) {
+pub(super) fn multiply(
+    s: Avx512,
+    tiles: &AmxTiles,
+    mut out: Out<'_>,
+    operands: &Operands<'_>,
+    scratch: &mut AmxScratch,
+) {
     let x = operands.rows::<f32>(1);
     let [depth, rows, ..] = x.shape();
     let steps = depth / STEP;
@@ -48,7 +55,7 @@ pub(super) fn multiply(tiles: &AmxTiles, mut out: Out<'_>, operands: &Operands<'
         }
         let mut sums = [Sums::zeroed(); 4];
         out.each(|part, put| {
-            unpack(&weights(operands, part, 0), columns);
+            unpack(s, &weights(operands, part, 0), columns);
             for (pair, first) in packed.chunks_exact(2 * steps).zip((from..).step_by(2 * LANES)) {
                 let (a, b) = pair.split_at(steps);
                 tiles.product([a, b], columns, &mut sums);
@@ -104,12 +111,12 @@ fn split([a, b]: [__m512; 2]) -> (__m512i, __m512i) {
 
 /// Unpacks [`WIDTH`] rows of the matrix.
 #[target_feature(enable = "avx512f,avx512bw,f16c")]
-fn unpack(rows: &[&[u8]; WIDTH], to: &mut [Pair]) {
+fn unpack(s: Avx512, rows: &[&[u8]; WIDTH], to: &mut [Pair]) {
     for (k, to) in to.iter_mut().enumerate() {
         for (half, rows) in rows.as_chunks::<LANES>().0.iter().enumerate() {
             let (mut high, mut low) = ([_mm512_setzero_ps(); LANES], [_mm512_setzero_ps(); LANES]);
             for ((high, low), row) in high.iter_mut().zip(&mut low).zip(rows) {
-                fetch(&row[2 * STEP * k..], row.len() * LANES); // the rows that come next
+                s.fetch(&row[2 * STEP * k], row.len() * LANES); // the rows that come next
                 let numbers: [u8; 2 * STEP] = bytemuck::pod_read_unaligned(&row[2 * STEP * k..][..2 * STEP]);
                 let [a, b]: [__m256i; 2] = bytemuck::cast(numbers);
                 let (upper, rest) = split([_mm512_cvtph_ps(a), _mm512_cvtph_ps(b)]);
