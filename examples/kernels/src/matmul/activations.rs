@@ -68,12 +68,21 @@ impl<S: Set> NullaryFnOnce for Quantise<'_, S> {
     }
 }
 
+/// The largest size; NaN if there is one.
+#[inline(always)]
+pub(super) fn largest(numbers: &[f32]) -> f32 {
+    // The order of sizes is that of their bits; that of a NaN is above all.
+    let mut largest = 0;
+    for x in numbers {
+        largest = largest.max(x.to_bits() & 0x7fff_ffff);
+    }
+    f32::from_bits(largest)
+}
+
 /// [`Set::quantise`] without vectors.
 #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number")]
 pub(super) fn plain(from: &[f32; BLOCK], halves: usize, to: &mut Block) {
-    // The order of sizes is that of their bits; that of a NaN is above all.
-    let largest = from.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
-    let largest = f32::from_bits(largest);
+    let largest = largest(from);
     let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
     for (to, x) in to.numbers.iter_mut().zip(from) {
         *to = (x * by + WHOLE).to_bits() as i8;

@@ -8,6 +8,7 @@ use ggml::ops::{CustomOp, CustomOptions, Operands};
 use pulp::NullaryFnOnce;
 
 use super::activations::{self, BLOCK, Block};
+use super::few_rows::FewRows;
 use super::panel::{self, HALF, Panel};
 use super::set::Set;
 use super::types::{self, EIGHT, Eight, Type, each_block};
@@ -47,12 +48,13 @@ pub(super) fn operation<S: Set, T: Type>(s: S) -> CustomOp<f32> {
 
 /// Computes columns of the product.
 fn multiply<S: Set, T: Type>(s: S, mut out: Out<'_>, operands: &Operands<'_>, scratch: &mut BlockScratch) {
-    if s.multiply_few::<T>(&mut out, operands) {
+    let x = operands.rows::<f32>(1);
+    let [depth, rows, ..] = x.shape();
+    let few = FewRows::new(operands, 0, rows, |i| (x.row([i, 0, 0]), i));
+    if few.is_some_and(|few| s.multiply_few::<T>(&mut out, &few)) {
         return;
     }
     let BlockScratch { blocks, panel, sums } = scratch;
-    let x = operands.rows::<f32>(1);
-    let [depth, rows, ..] = x.shape();
     let n = depth / BLOCK;
     let blocks = resize(blocks, rows * n);
     for (i, to) in blocks.chunks_exact_mut(n).enumerate() {

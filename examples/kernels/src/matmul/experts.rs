@@ -6,6 +6,7 @@ use ggml::ops::{CustomOp, CustomOptions, Operands};
 
 use super::activations::{self, BLOCK, Block};
 use super::blocks;
+use super::few_rows::FewRows;
 use super::float_rows;
 use super::floats::{self, Float, FloatScratch};
 use super::panel::Panel;
@@ -64,12 +65,23 @@ fn multiply_blocks<S: Set, T: Type>(s: S, mut out: Out<'_>, operands: &Operands<
     let x = operands.rows::<f32>(1);
     let [depth, several, tokens, _] = x.shape();
     let n = depth / BLOCK;
-    let blocks = resize(blocks, several * tokens * n);
-    for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
-        activations::quantise(s, x.row([i % several, i / several, 0]), T::HALVES, to);
-    }
     let used = picked.len() / tokens;
+    let mut is_quantised = false;
     for rows in picked.chunk_by(|a, b| a.0 == b.0) {
+        let few = FewRows::new(operands, rows[0].0, rows.len(), |i| {
+            let row = rows[i].1;
+            (x.row([(row % used).min(several - 1), row / used, 0]), row)
+        });
+        if few.is_some_and(|few| s.multiply_few::<T>(&mut out, &few)) {
+            continue;
+        }
+        let blocks = resize(blocks, several * tokens * n);
+        if !is_quantised {
+            for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
+                activations::quantise(s, x.row([i % several, i / several, 0]), T::HALVES, to);
+            }
+            is_quantised = true;
+        }
         let gathered = resize(gathered, rows.len() * n);
         for (to, (_, row)) in gathered.chunks_exact_mut(n).zip(rows) {
             let from = row / used * several + (row % used).min(several - 1);

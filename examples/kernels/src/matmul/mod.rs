@@ -8,6 +8,7 @@
 mod activations;
 mod blocks;
 mod experts;
+mod few_rows;
 mod float_rows;
 mod floats;
 mod out;
@@ -132,9 +133,7 @@ pub fn mul_mat_id<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>, ids: Tenso
 /// measured to be faster for one row as for many, because nobody knows how many rows pick an expert.
 pub fn multiplies_experts(dtype: DType, [depth, columns, _, n3]: [i64; 4]) -> bool {
     let any = |rows| is_faster(level(), dtype, rows);
-    // One row of these is faster only by functions that don't know experts.
-    let is_slower = level() < Level::Avx512 && matches!(dtype, DType::Q4_K | DType::Q5_K);
-    !is_slower && multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
+    multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
 }
 
 /// The products of experts by a set.

@@ -27,6 +27,16 @@ fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
+/// How many values of so many rows are rounded together: 256 of a few where scales are integers.
+fn together(level: Level, dtype: DType, rows: usize) -> usize {
+    let integers = match dtype {
+        DType::Q4_K | DType::Q5_K | DType::Q6_K => (Level::Avx2..=Level::Amx).contains(&level),
+        DType::IQ4_XS => level == Level::Avx2,
+        _ => false,
+    };
+    if integers && rows <= 8 { 256 } else { 32 }
+}
+
 /// Blocks of so many numbers rounded to 127 steps.
 fn rounded(x: &[f32], block: usize) -> Vec<f32> {
     let round = |block: &[f32]| {
@@ -92,15 +102,7 @@ fn random_blocks_by_each_set() {
             for level in levels() {
                 assert!(operations_of(level, dtype).is_some(), "{level:?} {dtype}");
                 let found = product(level, &weights, &x, depth, threads);
-                // Where scales are integers, 256 values of one or two rows are rounded together.
-                let together = rows <= 2
-                    && match dtype {
-                        DType::Q4_K | DType::Q5_K | DType::Q6_K => (Level::Avx2..=Level::Amx).contains(&level),
-                        DType::IQ4_XS => level == Level::Avx2,
-                        _ => false,
-                    };
-                let block = if together { 256 } else { 32 };
-                let used = if is_float(dtype) { x.clone() } else { rounded(&x, block) };
+                let used = if is_float(dtype) { x.clone() } else { rounded(&x, together(level, dtype, rows)) };
                 let pairs = used.chunks(depth).flat_map(|x| stands_for.chunks(depth).map(move |w| (w, x)));
                 for (i, (found, (w, x))) in found.iter().zip(pairs).enumerate() {
                     let what = format!("{level:?} {dtype} {depth} {columns} {rows}, {threads} threads, number {i}");
@@ -214,7 +216,6 @@ fn experts_multiply_the_rows_that_pick_them() {
         let mut weights = builder.place(Device::cpu().unwrap()).unwrap();
         weights.set_bytes("w", &w).unwrap();
         let x = random(&mut rng, depth * several * tokens);
-        let used_x = if is_float(dtype) { x.clone() } else { rounded(&x, 32) };
         let ids: Vec<i32> = (0..tokens)
             .flat_map(|_| {
                 let mut all: Vec<_> = (0..i32::try_from(experts).unwrap()).collect();
@@ -223,14 +224,16 @@ fn experts_multiply_the_rows_that_pick_them() {
                 all
             })
             .collect();
-        let expected: Vec<_> = (0..used * tokens)
-            .flat_map(|row| {
-                let expert = &stands_for[usize::try_from(ids[row]).unwrap() * depth * columns..][..depth * columns];
-                let x = &used_x[(row / used * several + (row % used).min(several - 1)) * depth..][..depth];
-                expert.chunks(depth).map(move |w| dot(w, x))
-            })
-            .collect();
         for level in levels() {
+            let expected: Vec<_> = (0..used * tokens)
+                .flat_map(|row| {
+                    let rows = ids.iter().filter(|&&id| id == ids[row]).count();
+                    let expert = &stands_for[usize::try_from(ids[row]).unwrap() * depth * columns..][..depth * columns];
+                    let x = &x[(row / used * several + (row % used).min(several - 1)) * depth..][..depth];
+                    let x = if is_float(dtype) { x.to_vec() } else { rounded(x, together(level, dtype, rows)) };
+                    expert.chunks(depth).map(|w| dot(w, &x)).collect::<Vec<_>>()
+                })
+                .collect();
             let ctx = Context::new();
             let input = ctx.input("x", DType::F32, [depth, several, tokens]).unwrap();
             let picked = ctx.input("ids", DType::I32, [used, tokens]).unwrap();

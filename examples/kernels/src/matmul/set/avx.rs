@@ -11,12 +11,12 @@ use std::arch::x86_64::{
 };
 
 use bytemuck::Zeroable;
-use ggml::ops::Operands;
 use pulp::NullaryFnOnce;
 
 use super::Set;
 use crate::matmul::Out;
 use crate::matmul::activations::{BLOCK, Block};
+use crate::matmul::few_rows::FewRows;
 use crate::matmul::types::Type;
 
 pulp::simd_type! {
@@ -356,11 +356,10 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
         all
     }
 
-    fn multiply_few<T: Type>(self, out: &mut Out<'_>, operands: &Operands<'_>) -> bool {
-        let [_, rows, ..] = operands.rows::<f32>(1).shape();
-        let can = T::INTEGERS && (Self::SIGNED || T::BITS < 8) && rows <= few::FEW;
+    fn multiply_few<T: Type>(self, out: &mut Out<'_>, few: &FewRows<'_>) -> bool {
+        let can = T::INTEGERS && (Self::SIGNED || T::BITS < 8);
         if can {
-            few::multiply::<VNNI, T>(self, out, operands);
+            few::multiply::<VNNI, T>(self, out, few);
         }
         can
     }

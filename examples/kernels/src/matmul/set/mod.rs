@@ -10,7 +10,7 @@ mod neon;
 mod plain;
 
 use bytemuck::Pod;
-use ggml::ops::{CustomOp, Operands};
+use ggml::ops::CustomOp;
 use pulp::NullaryFnOnce;
 
 pub use choice::describe;
@@ -28,6 +28,7 @@ pub(crate) use {
 
 use super::Out;
 use super::activations::{self, BLOCK, Block};
+use super::few_rows::FewRows;
 use super::panel::{self, Quad};
 use super::types::Type;
 
@@ -170,8 +171,8 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         8
     }
 
-    /// Computes the product of few rows, if there is a function for the type that does it faster than [`super::blocks`].
-    fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &Operands<'_>) -> bool {
+    /// Computes the products of few rows, if there is a function for the type that does it faster than [`super::blocks`].
+    fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &FewRows<'_>) -> bool {
         false
     }
 

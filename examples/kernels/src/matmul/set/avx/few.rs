@@ -1,21 +1,19 @@
-//! One or two rows of activations times matrices whose scales are small integers: sums of 256 numbers stay integers, because the
+//! A few rows of activations times matrices whose scales are small integers: sums of 256 numbers stay integers, because the
 //! activations, too, have one scale for so many.
 
 use std::arch::x86_64::__m256i;
 use std::cell::RefCell;
 
 use bytemuck::{Pod, Zeroable};
-use ggml::ops::Operands;
 use pulp::NullaryFnOnce;
 
 use super::Avx;
-use crate::matmul::activations::{BLOCK, WHOLE};
+use crate::matmul::activations::{self, BLOCK, WHOLE};
+use crate::matmul::few_rows::FewRows;
 use crate::matmul::set::Set;
 use crate::matmul::types::{self, Type, each_block};
-use crate::matmul::{DEPTH, Out, WIDTH, resize, weights};
+use crate::matmul::{DEPTH, Out, WIDTH, resize};
 
-/// The most rows of activations.
-pub(super) const FEW: usize = 2;
 /// How far ahead of its use the matrix is fetched, in bytes: it is read from its start to its end.
 const AHEAD: usize = 2048;
 
@@ -35,23 +33,23 @@ thread_local! {
 }
 
 /// Computes columns of the product.
-pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>, operands: &Operands<'_>) {
-    let x = operands.rows::<f32>(1);
-    let [depth, rows, ..] = x.shape();
-    let n = depth / DEPTH;
+pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>, few: &FewRows<'_>) {
+    let n = few.depth() / DEPTH;
     SCRATCH.with_borrow_mut(|units| {
-        let units = resize(units, rows * n);
-        for (i, to) in units.chunks_exact_mut(n).enumerate() {
-            s.run(QuantiseUnits { row: x.row([i, 0, 0]), to });
+        let units = resize(units, few.len() * n);
+        for (row, to) in few.rows().zip(units.chunks_exact_mut(n)) {
+            s.run(QuantiseUnits { row, to });
         }
         out.each(|part, put| {
-            let columns = &weights(operands, part, 0).map(bytemuck::cast_slice);
-            if rows == 1 {
-                put(0, &s.run(FewOfIntegers::<VNNI, T, 1> { s, columns, rows: [units] })[0]);
-            } else {
-                let (first, second) = units.split_at(n);
-                let sums = s.run(FewOfIntegers::<VNNI, T, 2> { s, columns, rows: [first, second] });
-                sums.iter().enumerate().for_each(|(i, sums)| put(i, sums));
+            let columns = &few.columns(part).map(bytemuck::cast_slice);
+            let put = &mut |i, values: &[f32]| put(few.place(i), values);
+            match few.len() {
+                1 => products::<VNNI, T, 1>(s, columns, units, put),
+                2 => products::<VNNI, T, 2>(s, columns, units, put),
+                3 => products::<VNNI, T, 3>(s, columns, units, put),
+                4 => products::<VNNI, T, 4>(s, columns, units, put),
+                5 | 6 => products::<VNNI, T, 6>(s, columns, units, put),
+                _ => products::<VNNI, T, 8>(s, columns, units, put),
             }
         });
     });
@@ -69,12 +67,7 @@ impl NullaryFnOnce for QuantiseUnits<'_> {
     #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number; sums of 16 bytes")]
     fn call(self) {
         for (to, from) in self.to.iter_mut().zip(self.row.as_chunks::<DEPTH>().0) {
-            // The order of sizes is that of their bits; that of a NaN is above all.
-            let mut largest = 0;
-            for x in from {
-                largest = largest.max(x.to_bits() & 0x7fff_ffff);
-            }
-            let largest = f32::from_bits(largest);
+            let largest = activations::largest(from);
             let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
             to.scale = largest / 127.0;
             for (to, x) in to.numbers.as_flattened_mut().iter_mut().zip(from) {
@@ -91,6 +84,22 @@ impl NullaryFnOnce for QuantiseUnits<'_> {
             }
         }
     }
+}
+
+/// The products of up to `N` rows of activations.
+fn products<const VNNI: u8, T: Type, const N: usize>(
+    s: Avx<VNNI>,
+    columns: &[&[T::Unit]; WIDTH],
+    units: &[Unit],
+    put: &mut dyn FnMut(usize, &[f32]),
+) {
+    let n = columns[0].len();
+    let mut rows: [&[Unit]; N] = [&units[..n]; N];
+    for (row, units) in rows.iter_mut().zip(units.chunks_exact(n)) {
+        *row = units;
+    }
+    let sums = s.run(FewOfIntegers::<VNNI, T, N> { s, columns, rows });
+    sums.iter().enumerate().take(units.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
 struct FewOfIntegers<'a, const VNNI: u8, T: Type, const N: usize> {
@@ -143,7 +152,7 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
             let scale = avx2._mm256_shuffle_epi8(scales, each[B]);
             for (sums, row) in sums.iter_mut().zip(rows) {
                 let products = s.pairs(T::BITS, numbers, bytemuck::cast(row[u].numbers[B]));
-                *sums = avx2._mm256_add_epi32(*sums, avx2._mm256_madd_epi16(products, scale));
+                *sums = s.in_turn(avx2._mm256_add_epi32(*sums, avx2._mm256_madd_epi16(products, scale)));
             }
         });
         let [by, factor] = T::factors(s, unit);

@@ -11,13 +11,14 @@ use std::arch::x86_64::{__m512, __m512i, _mm512_dpbusd_epi32};
 use std::cell::RefCell;
 
 use ggml::DType;
-use ggml::ops::{CustomOp, CustomOptions, Operands};
+use ggml::ops::{CustomOp, CustomOptions};
 use pulp::NullaryFnOnce;
 
 use super::Set;
 use super::avx::{Avx, EVEX};
 use crate::matmul::Out;
 use crate::matmul::activations::{BLOCK, Block};
+use crate::matmul::few_rows::FewRows;
 use crate::matmul::float_rows::FEW;
 use crate::matmul::floats::{self, F16};
 use crate::matmul::types::Type;
@@ -199,8 +200,8 @@ impl Set for Avx512 {
         if matches!(T::DTYPE, DType::Q4_0) { 4 } else { 8 }
     }
 
-    fn multiply_few<T: Type>(self, out: &mut Out<'_>, operands: &Operands<'_>) -> bool {
-        self.short.multiply_few::<T>(out, operands)
+    fn multiply_few<T: Type>(self, out: &mut Out<'_>, few: &FewRows<'_>) -> bool {
+        self.short.multiply_few::<T>(out, few)
     }
 
     fn tiles_operation(self) -> Option<CustomOp<f32>> {
