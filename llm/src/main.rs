@@ -5,6 +5,7 @@ mod program;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ggml::Registry;
 use program::{bench, chat, complete, embed, info, perplexity, serve};
 
 /// Language models from GGUF files, computed by ggml
@@ -61,6 +62,7 @@ fn is_closed_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
+    Registry::load_all()?; // with `dynamic-backends`, there are no devices before
     match command {
         Command::Chat(arguments) => chat::run(arguments),
         Command::Complete(arguments) => complete::run(arguments),

@@ -115,3 +115,18 @@ fn load() {
 
 #[cfg(not(feature = "dynamic-backends"))]
 fn load() {}
+
+/// Loads the backends of a bundle for a machine with a GPU (`cargo xtask gpu-bundle`) before any test begins: tests that name no
+/// device don't call [`load`].
+#[cfg(all(feature = "dynamic-backends", target_os = "linux"))]
+#[used]
+// SAFETY: the section holds functions that take no argument, or ones that they may ignore.
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = {
+    extern "C" fn start() {
+        if std::env::var_os("GGML_TEST_BACKENDS").is_some() {
+            load();
+        }
+    }
+    start
+};

@@ -19,7 +19,15 @@ use crate::workspace::{Workspace, check};
 const SCRIPT: &str = include_str!("gpu_bundle/run.sh");
 
 /// The tests and benchmarks that run on any device, as cargo arguments.
-const PROGRAMS: &[(&str, &str)] = &[("--test", "device"), ("--bench", "device")];
+const PROGRAMS: &[(&str, &str)] = &[
+    ("--test", "device"),
+    ("--test", "sched"),
+    ("--test", "compare"),
+    ("--test", "decode_loop"),
+    ("--test", "meta"),
+    ("--test", "abuse"),
+    ("--bench", "device"),
+];
 
 /// Marks a folder as a bundle that may be replaced.
 const MARK: &str = "bundle.json";
@@ -48,6 +56,9 @@ pub(crate) fn run(arguments: &GpuBundleArguments) -> Result<()> {
     let bundle = arguments.into.clone().unwrap_or_else(|| workspace.root.join("target").join("gpu-bundle"));
     clear(&bundle)?;
     fs::create_dir_all(bundle.join("bin"))?;
+    let version = fetch::tree::ggml_version(&sources).map_err(anyhow::Error::msg)?;
+    let about = json!({ "ggml": version, "origin": pin.origin(), "commit": commit(&workspace) });
+    fs::write(bundle.join(MARK), about.to_string())?; // first, so that what was left unfinished can be replaced
 
     let mut libraries = None;
     for (kind, name) in PROGRAMS {
@@ -63,14 +74,9 @@ pub(crate) fn run(arguments: &GpuBundleArguments) -> Result<()> {
     copy(&workspace.root.join("ggml-sys/cmake/CMakeLists.txt"), &bundle.join("CMakeLists.txt"))?;
     fs::write(bundle.join("cmake.args"), cmake_arguments(&workspace)?)?;
     fs::write(bundle.join("libcuda.c"), cuda_toolkit::stub())?;
-    let version = fetch::tree::ggml_version(&sources).map_err(anyhow::Error::msg)?;
     let script = bundle.join("run.sh");
     fs::write(&script, SCRIPT)?;
     check(Command::new("chmod").arg("+x").arg(&script))?;
-    fs::write(
-        bundle.join(MARK),
-        json!({ "ggml": version, "origin": pin.origin(), "commit": commit(&workspace) }).to_string(),
-    )?;
     println!("gpu-bundle: folder={} bytes={}", bundle.display(), size(&bundle)?);
     println!("there, run: ./run.sh (needs nvcc, cmake, ninja or make, and bash)");
     if arguments.try_out {
@@ -93,7 +99,7 @@ fn clear(bundle: &Path) -> Result<()> {
 #[derive(Debug)]
 struct Built {
     program: PathBuf,
-    /// The folder in which `ggml-sys`'s build script installed ggml.
+    /// The folder of the libraries of ggml that `ggml-sys`'s build script installed.
     libraries: PathBuf,
 }
 
@@ -117,8 +123,10 @@ fn built(messages: &str, name: &str) -> Result<Built> {
         if text("/target/name") == Some(name) && text("/executable").is_some() {
             program = text("/executable").map(PathBuf::from);
         }
-        if text("/package_id").is_some_and(|id| id.contains("#libggml-sys@")) && text("/out_dir").is_some() {
-            libraries = text("/out_dir").map(|folder| Path::new(folder).join("lib"));
+        if text("/package_id").is_some_and(|id| id.contains("#libggml-sys@")) {
+            let folders = message.pointer("/linked_paths").and_then(Value::as_array).into_iter().flatten();
+            let mut folders = folders.filter_map(|folder| folder.as_str()?.strip_prefix("native="));
+            libraries = folders.rfind(|folder| folder.ends_with("/lib")).map(PathBuf::from).or(libraries);
         }
     }
     Ok(Built {
@@ -212,14 +220,15 @@ mod tests {
 
     #[test]
     fn cargo_messages_name_programs_and_libraries() {
-        let script = json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml-sys#libggml-sys@0.1.0", "out_dir": "/o" });
-        let other = json!({ "reason": "build-script-executed", "package_id": "path+file:///x/ggml#libggml@0.1.0", "out_dir": "/p" });
+        let ran = |package: &str, linked: Value| json!({ "reason": "build-script-executed", "package_id": package, "linked_paths": linked });
+        let script = ran("path+file:///x/ggml-sys#libggml-sys@0.1.0", json!(["native=/o", "native=/o/ggml/lib"]));
+        let other = ran("path+file:///x/ggml#libggml@0.1.0", json!(["native=/p/lib"]));
         let library = json!({ "reason": "compiler-artifact", "target": { "name": "ggml" }, "executable": null });
         let test =
             json!({ "reason": "compiler-artifact", "target": { "name": "device" }, "executable": "/t/device-1" });
         let all = format!("{script}\nnothing\n{other}\n{library}\n{test}\n");
         let found = built(&all, "device").unwrap();
-        assert_eq!((found.program, found.libraries), ("/t/device-1".into(), "/o/lib".into()));
+        assert_eq!((found.program, found.libraries), ("/t/device-1".into(), "/o/ggml/lib".into()));
         assert!(built(&all, "ggml").unwrap_err().to_string().contains("no program ggml"));
         assert!(built(&test.to_string(), "device").unwrap_err().to_string().contains("no build script"));
     }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Error, Result};
-use ggml::Backend;
+use ggml::{Backend, Registry};
 
 pub use ggml::Shown;
 
@@ -27,7 +27,10 @@ pub use ggml::Shown;
 pub fn run(program: impl FnOnce() -> Result<()>) -> ExitCode {
     // ggml's log is off by default: an error contains the lines that explain it.
     env_logger::init_from_env(env_logger::Env::default().default_filter_or("off"));
-    let Err(error) = program() else { return ExitCode::SUCCESS };
+    // With `dynamic-backends`, there are no devices before.
+    let Err(error) = Registry::load_all().map_err(Error::from).and_then(|_| program()) else {
+        return ExitCode::SUCCESS;
+    };
     // A failure to write to standard error can't be reported.
     let _written = writeln!(io::stderr(), "error: {}", lines(&message(&error)));
     ExitCode::FAILURE

@@ -68,6 +68,7 @@ fn api_key(arguments: &ServeArguments) -> Result<Option<String>> {
 
 #[expect(clippy::print_stderr, reason = "the program's output")]
 fn run(arguments: ServeArguments) -> Result<()> {
+    ggml::Registry::load_all()?; // with `dynamic-backends`, there are no devices before
     let api_key = api_key(&arguments)?;
     let model = arguments.place.load()?;
     let tokenizer = Arc::new(model.tokenizer()?);

@@ -140,6 +140,8 @@ if [ -n "$cuda" ]; then LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$cuda/lib64:$cuda/lib; 
 export GGML_TEST_BACKENDS=$backends GGML_TEST_DEVICE=$device GGML_NO_BACKTRACE=1 RUST_BACKTRACE=0
 # Lets the test of pinned memory pin some.
 export GGML_CUDA_REGISTER_HOST=1
+# So many random programs.
+export ABUSE_PROGRAMS=${ABUSE_PROGRAMS:-2000}
 passed=0 failed=0 ignored=0 list=
 mkdir -p "$out/logs"
 for program in "$here"/bin/test-*; do
