@@ -97,7 +97,7 @@ fn h20_compute_refuses_inputs_without_values() {
 #[test]
 fn h21_sched_works_after_out_of_memory() {
     let ctx = Context::new();
-    let huge = ctx.input("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
+    let huge = ctx.input("huge", DType::F32, [1 << 30, 1 << 16]).unwrap();
     let huge = ctx.graph([ctx.relu(huge).unwrap()]).unwrap();
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.relu(x).unwrap();
@@ -130,7 +130,7 @@ fn h21_buffer_shared_by_two_backends_is_freed_once() {
         let x = ctx.input("x", DType::F32, ne).unwrap();
         ctx.graph([ctx.relu(x).unwrap()]).unwrap()
     };
-    let (small, huge) = (graph([1 << 20, 1]), graph([1 << 30, 1 << 13]));
+    let (small, huge) = (graph([1 << 20, 1]), graph([1 << 30, 1 << 16]));
     sched.reserve(&small).unwrap();
     assert!(matches!(sched.alloc(&huge), Err(Error::OutOfMemory { .. })));
     drop(sched);
@@ -336,7 +336,7 @@ fn h26_set_threads_refuses_counts_out_of_range() {
 fn h28_failed_place_leaves_nothing_behind() {
     let mut builder = WeightsBuilder::new();
     builder.tensor("small", DType::F32, [4]).unwrap();
-    builder.tensor("huge", DType::F32, [1 << 30, 1 << 13]).unwrap();
+    builder.tensor("huge", DType::F32, [1 << 30, 1 << 16]).unwrap();
     let result = builder.place(Device::cpu().unwrap().buffer_type());
     assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{result:?}");
 }

@@ -45,7 +45,7 @@ fn logger_panic_resumes_from_a_public_call() {
         ctx.graph([ctx.relu(x).unwrap()]).unwrap()
     };
     // ggml logs an error if it can't allocate the memory.
-    let (small, huge) = (graph([16, 1]), graph([1 << 30, 1 << 13]));
+    let (small, huge) = (graph([16, 1]), graph([1 << 30, 1 << 16]));
     let mut sched = Sched::builder().backend(Backend::cpu().unwrap()).backend(Backend::cpu().unwrap()).build().unwrap();
     let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
     sched.reserve(&small).unwrap();

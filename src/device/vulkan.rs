@@ -38,7 +38,16 @@ pub(super) fn has_host_memory() -> bool {
 impl Device {
     /// Whether the device is one of ggml's Vulkan backend in this process.
     pub(crate) fn is_vulkan(self) -> bool {
+        self.is_gpu_of(&["Vulkan"])
+    }
+
+    /// Whether the device is one of ggml's CUDA backend in this process, or of its copies for other GPUs.
+    pub(crate) fn is_cuda(self) -> bool {
+        self.is_gpu_of(&["CUDA", "ROCm", "MUSA"])
+    }
+
+    fn is_gpu_of(self, registries: &[&str]) -> bool {
         matches!(self.device_type(), DeviceType::Gpu | DeviceType::IntegratedGpu)
-            && self.registry().is_some_and(|r| r.name() == "Vulkan")
+            && self.registry().is_some_and(|r| registries.contains(&&*r.name()))
     }
 }

@@ -1,7 +1,6 @@
 //! Mixtures of experts: matrices and biases picked by index for each row.
 
 use super::index::Indices;
-use crate::header::Owner;
 use crate::op::MulMatOptions;
 use crate::ops::prelude::*;
 
@@ -11,7 +10,7 @@ impl Context {
     /// t]` is the product of row `[e, t]` of `b` with matrix `ids[e, t]`. A `b` with fewer rows per token is repeated.
     ///
     /// The indices in `ids` must be an input, a view of one, or made by `argsort` or `top_k`. Those of an input are
-    /// checked when it is set. With repacked experts, the indices of each token must be distinct.
+    /// checked when it is set. The indices of each token must be distinct.
     ///
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();
@@ -58,8 +57,8 @@ impl Context {
     /// # Safety
     ///
     /// Whenever the result is computed, all indices must be at least 0 and less than the third dimension of `experts`:
-    /// kernels write out of bounds otherwise. With repacked experts
-    /// ([`Device::extra_buffer_types`](crate::Device::extra_buffer_types)), those of a token must be distinct.
+    /// kernels write out of bounds otherwise. So do those of CUDA, and of repacked experts, unless the indices of each token are
+    /// distinct.
     pub unsafe fn mul_mat_id_unchecked<'c>(
         &'c self,
         experts: Tensor<'c>,
@@ -87,9 +86,7 @@ impl Context {
         call.shape(used % b1 == 0, "the number of rows per token must divide that of experts per token")?;
         call.shape(!experts.ptr().is_transposed(), "the first operand must not be transposed; use `cont`")?;
         indices.check(call, ids, n)?;
-        if experts.ptr().owner() == Owner::Packed {
-            indices.check_distinct(call, ids)?;
-        }
+        indices.check_distinct(call, ids)?;
         call.result([m, used, tokens, 1], DType::F32)?;
         let t = build!(self, sys::ggml_mul_mat_id(experts, b, ids))?;
         how.set_precisions(call, t)?;

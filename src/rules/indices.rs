@@ -8,7 +8,7 @@ use ggml_sys as sys;
 
 use crate::entries::{Entries, Kind};
 use crate::error::Result;
-use crate::header::{Owner, TensorPtr};
+use crate::header::TensorPtr;
 #[cfg(ggml_0_28)]
 use crate::op::Operation;
 use crate::rules::table::row_of;
@@ -36,13 +36,12 @@ pub(super) enum Bound {
     Result { axis: usize },
 }
 
-/// Whether the indices in a row must be distinct. They must where threads write rows in parallel, and with repacked
-/// experts, whose kernel has room for each token only once per expert (H108).
+/// Whether the indices in a row must be distinct. They must where threads write rows in parallel, and for
+/// experts: kernels of repacked ones (H108) and CUDA's have room for each token only once per expert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Distinct {
     No,
     Always,
-    IfRepacked,
 }
 
 /// Which of ggml's operations, by number, are known to have no role. Each graph asks for the roles of all its nodes, and to
@@ -156,12 +155,7 @@ impl Role {
     /// The operand whose rows must each hold distinct indices, if that operand is an input or a view of one.
     fn distinct(self, node: TensorPtr) -> Option<TensorPtr> {
         let Self::Reads { slot, distinct, .. } = self else { return None };
-        let needed = match distinct {
-            Distinct::No => false,
-            Distinct::Always => true,
-            Distinct::IfRepacked => node.source(0).is_some_and(|t| t.owner() == Owner::Packed),
-        };
-        node.source(slot).filter(|t| needed && is_input(*t))
+        node.source(slot).filter(|t| distinct == Distinct::Always && is_input(*t))
     }
 }
 

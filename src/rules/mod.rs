@@ -8,6 +8,7 @@ pub(crate) mod run;
 pub(crate) mod training;
 
 mod blas;
+mod cuda;
 mod supports;
 mod table;
 mod vulkan;

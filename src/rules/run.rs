@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Refusal, blas, cpu, indices, vulkan};
+use super::{Refusal, blas, cpu, cuda, indices, vulkan};
 use crate::buffer::{self, BufferType};
 use crate::device::meta;
 use crate::device::{Device, DeviceType};
@@ -15,7 +15,7 @@ use crate::op::Operation;
 /// Checks a graph against every table, in one walk, before the scheduler sees it. For each operation, one of the
 /// devices must be able to run it, and to use the memory that the tensor already has.
 ///
-/// Returns the entries that Vulkan claims, the rules refuse, and the last device accepts. They must be pinned to the
+/// Returns the entries that Vulkan or CUDA claims, the rules refuse, and the last device accepts. They must be pinned to the
 /// last device, because the scheduler trusts claims.
 ///
 /// `which` selects the entries to check: those that differ from a graph that passed.
@@ -24,15 +24,16 @@ pub(crate) fn graph(graph: &Entries, which: Option<&[usize]>, devices: &[Device]
         same_experts(graph, devices)?;
     }
     let others = devices.len().saturating_sub(1);
-    let vulkan: Vec<_> = devices.iter().enumerate().map(|(i, d)| i < others && d.is_vulkan()).collect();
+    let boasts = |d: &Device| d.is_vulkan() || d.is_cuda();
+    let boasters: Vec<_> = devices.iter().enumerate().map(|(i, d)| i < others && boasts(d)).collect();
     let mut forced_to_last = Vec::new();
     for (i, e) in selected(graph, which) {
         multiplied_only(graph, e)?;
         let [mut near, mut able, mut by_last, mut misclaimed] = [false; 4];
-        for (&device, &vulkan) in devices.iter().zip(&vulkan) {
+        for (&device, &boasts) in devices.iter().zip(&boasters) {
             let claimed = device.fits_wire(e.ptr) && device.claims(e.ptr)?;
-            let accepted = (claimed || vulkan) && kernel_accepts(device, e).is_ok();
-            misclaimed |= vulkan && !accepted;
+            let accepted = (claimed || boasts) && kernel_accepts(device, e).is_ok();
+            misclaimed |= boasts && !accepted;
             by_last = claimed && accepted;
             able |= by_last;
             near |= by_last && can_reach(device, e.ptr);
@@ -72,6 +73,9 @@ pub(crate) fn placed(graph: &Entries, place: impl Fn(TensorPtr) -> Option<Device
     for e in graph.iter().filter(|e| e.kind == Kind::Node) {
         let Some(device) = place(e.ptr) else { continue };
         kernel_accepts(device, e)?;
+        if device.is_cuda() {
+            cuda::together(graph, e).map_err(|refusal| refusal.of(e.ptr, device.name()))?;
+        }
         reaches(graph, device, e)?;
         uses_own_indices(graph, device, e, &place)?;
         // The clamp is looked up among the sources as built, because the scheduler may have put a copy in between.
@@ -141,6 +145,9 @@ pub(crate) fn accepts(device: Device, t: TensorPtr, is_node: bool) -> Result<()>
     }
     if device.is_vulkan() {
         vulkan::accepts_on(device, t)?.map_err(|refusal| refusal.of(t, device.name()))?;
+    }
+    if device.is_cuda() {
+        cuda::accepts(t).map_err(|refusal| refusal.of(t, device.name()))?;
     }
     if !device.runs_cpu_kernels() {
         return Ok(());

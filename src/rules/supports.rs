@@ -12,7 +12,7 @@ use crate::tensor::Tensor;
 impl Device {
     /// Whether the device can run the operation `op` with its operands (`ggml_backend_dev_supports_op`).
     /// [`Run::compute`](crate::Run::compute) checks the same. This is stricter than ggml where ggml's
-    /// CPU kernels, BLAS or Vulkan claim operations that they can't run. For a leaf, the answer is `true`.
+    /// CPU kernels, BLAS, Vulkan or CUDA claim operations that they can't run. For a leaf, the answer is `true`.
     ///
     /// ```
     /// # use ggml::prelude::*; let ctx = Context::new();

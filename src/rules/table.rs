@@ -133,7 +133,7 @@ pub(super) fn row(op: Op) -> Row {
             W::No,
         ),
         Op::MulMatId(_) => {
-            new(Aligned, L::None, None, None, B::None, reads(2, Source { slot: 0, axis: 2 }, D::IfRepacked), W::No)
+            new(Aligned, L::None, None, None, B::None, reads(2, Source { slot: 0, axis: 2 }, D::Always), W::No)
         }
         Op::None => new(Aligned, L::None, None, Some(R::Whole), B::None, No, W::No),
         Op::Norm { .. } => new(Any, L::None, None, Some(R::Rows), B::None, No, W::First),

@@ -52,6 +52,13 @@ pub fn members(n: usize) -> Vec<Device> {
     vec![here(); n]
 }
 
+/// The relative error that the chosen device's own roundings may make: GPUs multiply `f32` with fewer bits.
+pub fn rounding() -> f64 {
+    let is_gpu =
+        std::env::var("GGML_TEST_DEVICE").is_ok_and(|name| name.starts_with("CUDA") || name.starts_with("ROCm"));
+    if is_gpu { 2e-2 } else { 0.0 }
+}
+
 /// A scheduler over [`here`], and over the CPU behind it if that is another device, with a thread.
 pub fn sched() -> Sched {
     let near = limited(Backend::cpu().unwrap());

@@ -78,9 +78,14 @@ impl ServerProcess {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let address =
-            lines.map(|line| line.strip_prefix(READY).map(|at| at.parse().unwrap())).find_map(|at| at).unwrap();
+        let mut said = Vec::new();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let address = lines.find_map(|line| {
+            let at = line.strip_prefix(READY).map(|at| at.parse().unwrap());
+            said.push(line);
+            at
+        });
+        let address = address.unwrap_or_else(|| panic!("the server did not start: {said:?}"));
         Self { child, address }
     }
 

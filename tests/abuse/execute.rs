@@ -175,16 +175,12 @@ pub(crate) fn compare(stats: &mut Stats, chosen: &[&Known<'_>], computed: &Compu
         let Some(got) = decode_or_none(model.dtype, bytes) else { continue };
         counts.compared += 1;
         let want = model.array();
+        let largest = want.data.iter().fold(0.0_f64, |most, w| most.max(w.abs()));
+        let allowed = model.error + 1e-6 + largest * testkit::device::rounding();
         assert_eq!(got.len(), want.data.len(), "{:?}", known.t);
         for (i, (g, w)) in got.iter().zip(&want.data).enumerate() {
-            let near = (g - w).abs() <= model.error + 1e-6;
-            assert!(
-                near,
-                "{:?} ({}): element {i} is {g}, should be {w} to within {}",
-                known.t,
-                known.t.op(),
-                model.error
-            );
+            let near = (g - w).abs() <= allowed;
+            assert!(near, "{:?} ({}): element {i} is {g}, should be {w} to within {}", known.t, known.t.op(), allowed);
         }
         stats.values += got.len() as u64;
     }

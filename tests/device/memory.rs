@@ -33,8 +33,8 @@ fn weights_of_64_mib_round_trip() {
     assert_eq!(there.total, before.total);
 }
 
-/// 32 TiB, with dimensions and strides that each fit into 32 bits.
-const HUGE: [i64; 4] = [1 << 15, 1 << 7, 1 << 7, 1 << 14];
+/// 256 TiB, which no system gives a process, whatever it promises, with dimensions and strides that each fit into 32 bits.
+const HUGE: [i64; 4] = [1 << 15, 1 << 7, 1 << 7, 1 << 17];
 
 /// An impossible allocation is an error, and the device stays usable.
 #[test]
@@ -54,8 +54,10 @@ fn h21_out_of_memory_is_an_error_and_the_device_stays_usable() {
         builder.tensor("w", DType::F32, HUGE).unwrap();
         let placed = builder.place(device.buffer_type());
         assert!(matches!(placed, Err(Error::OutOfMemory { .. })), "{placed:?}");
-        assert!(matches!(allocator.alloc(&huge, &mut backend), Err(Error::OutOfMemory { .. })));
-        assert!(matches!(sched.alloc(&huge), Err(Error::OutOfMemory { .. })));
+        // CUDA's kernels don't count so many elements.
+        let refused = |error| matches!(error, Error::OutOfMemory { .. } | Error::Unsupported { .. });
+        assert!(allocator.alloc(&huge, &mut backend).is_err_and(refused));
+        assert!(sched.alloc(&huge).is_err_and(refused));
         let mut memory = allocator.alloc(&small, &mut backend).unwrap();
         memory.set(x, &[1.0_f32, -1.0, 2.0, -2.0]).unwrap();
         memory.compute().unwrap();

@@ -49,7 +49,7 @@ fn meta_feed_forward_equals_one_device() {
 }
 
 const HEADS: i64 = 6;
-const HEAD: i64 = 16;
+const HEAD: i64 = 64;
 const TOKENS: i64 = 5;
 
 /// A whole layer: multi-head attention with rotary positions (both implementations), and a gated feed-forward block.

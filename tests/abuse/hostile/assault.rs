@@ -194,7 +194,7 @@ fn logged(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: 
 
 /// Where memory can't be had, ggml logs in the middle of an allocation.
 fn no_memory(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, actor: &mut Actor, sched: &mut Sched) {
-    let huge = scene.ctx.input("huge", DType::F32, [1 << 20, 1 << 21]).unwrap();
+    let huge = scene.ctx.input("huge", DType::F32, [1 << 25, 1 << 21]).unwrap();
     let huge = scene.ctx.neg(huge).unwrap();
     let mut all = scene.outputs.clone();
     all.insert(rng.usize(..=all.len()), huge);
@@ -210,7 +210,7 @@ fn no_memory(w: &mut World, rng: &mut fastrand::Rng, scene: &mut Scene<'_>, acto
             }
         };
         match poisoned {
-            Some(Ok(())) => panic!("8 TiB were had"),
+            Some(Ok(())) => panic!("256 TiB were had"),
             Some(Err(Error::OutOfMemory { .. })) => actor.as_mut().unwrap().out_of_memory = 1,
             Some(Err(e)) => w.stats.refuse(&e),
             None => {}

@@ -33,15 +33,15 @@ fn errand(ctx: &Context, what: u32) {
     match what {
         0 => graph.print().unwrap(),
         1 => {
-            let huge = ctx.neg(ctx.input("huge", DType::F32, [1 << 20, 1 << 21]).unwrap()).unwrap();
+            let huge = ctx.neg(ctx.input("huge", DType::F32, [1 << 25, 1 << 21]).unwrap()).unwrap();
             let huge = ctx.graph([huge]).unwrap();
             let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
-            assert!(matches!(allocator.alloc(&huge, &mut one()), Err(Error::OutOfMemory { .. })), "8 TiB");
+            assert!(matches!(allocator.alloc(&huge, &mut one()), Err(Error::OutOfMemory { .. })), "256 TiB");
         }
         2 => {
             let mut builder = WeightsBuilder::new();
-            builder.tensor("huge", DType::F32, [1 << 20, 1 << 21]).unwrap();
-            assert!(builder.place(Device::cpu().unwrap().buffer_type()).is_err(), "8 TiB");
+            builder.tensor("huge", DType::F32, [1 << 25, 1 << 21]).unwrap();
+            assert!(builder.place(Device::cpu().unwrap().buffer_type()).is_err(), "256 TiB");
         }
         _ => {
             let mut allocator = GraphAllocator::new(Device::cpu().unwrap().buffer_type());
