@@ -16,6 +16,9 @@ const BY_READING: usize = 5;
 /// The table of what programs broke.
 const ATTACK: &str = "Found by attack (letters a to z)";
 
+/// The table of what a GPU showed.
+const GPU: &str = "Found on a GPU";
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -172,6 +175,20 @@ fn attack_findings_have_a_proof() {
     }
 }
 
+#[test]
+fn findings_on_a_gpu_have_a_proof() {
+    let rows = table(GPU);
+    let first = table("Hazards").len() + table(ATTACK).len() + 1;
+    let numbers: Vec<_> = rows.iter().map(|row| row.first().unwrap().clone()).collect();
+    assert_eq!(
+        numbers,
+        (first..first + rows.len()).map(|n| format!("H{n}")).collect::<Vec<_>>(),
+        "one row each, in order"
+    );
+    let code = Code::read();
+    assert!(!rows.is_empty() && !rows.iter().any(|row| code.check(row)), "each has a test");
+}
+
 /// The hazard numbers in a text, such as 12 in "H12".
 fn cited(text: &str) -> BTreeSet<usize> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -180,7 +197,7 @@ fn cited(text: &str) -> BTreeSet<usize> {
 
 #[test]
 fn hazard_numbers_in_code_have_rows() {
-    let there = table("Hazards").len() + table(ATTACK).len();
+    let there = [table("Hazards"), table(ATTACK), table(GPU)].iter().map(Vec::len).sum();
     let code = whole("src") + &whole("tests") + &whole("ggml-sys/src") + &whole("ggml-sys/build");
     let cited = cited(&code);
     assert!(cited.len() > 20, "too few are found: {cited:?}");
