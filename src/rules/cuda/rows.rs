@@ -54,7 +54,7 @@ pub(super) fn pool_2d(t: TensorPtr, a: TensorPtr, how: Pool2dOptions) -> Verdict
 /// Rows that were rotated right before are written at once, as if all of them were.
 pub(super) fn set_rows(t: TensorPtr, values: TensorPtr, ids: TensorPtr, to: TensorPtr) -> Verdict {
     let of_rope = |x: TensorPtr| match Op::of(x.root()) {
-        Some(Op::Rope(how)) if x.view_src().is_some() => Some(how),
+        Some(Op::Rope(how)) if matches!(Op::of(x), Some(Op::View)) => Some(how),
         _ => None,
     };
     need(of_rope(to).is_none(), "CUDA takes the rows that are written to for the values; use `cont`")?;
