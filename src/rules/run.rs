@@ -74,7 +74,10 @@ pub(crate) fn placed(graph: &Entries, place: impl Fn(TensorPtr) -> Option<Device
         let Some(device) = place(e.ptr) else { continue };
         kernel_accepts(device, e)?;
         if device.is_cuda() {
-            cuda::together(graph, e).map_err(|refusal| refusal.of(e.ptr, device.name()))?;
+            let is_here = |t| place(t) == Some(device);
+            cuda::gate(e.ptr, is_here)
+                .and_then(|()| cuda::together(graph, e))
+                .map_err(|refusal| refusal.of(e.ptr, device.name()))?;
         }
         reaches(graph, device, e)?;
         uses_own_indices(graph, device, e, &place)?;

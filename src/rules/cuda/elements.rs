@@ -25,7 +25,7 @@ pub(super) fn unary(t: TensorPtr, a: TensorPtr) -> Verdict {
     let (Some(Op::Sin), Some(Op::Mul)) = (Op::of(t), Op::of(a)) else { return Ok(()) };
     // A sine of a product may be computed with a square and a sum, over the product's operands.
     let [n0, ..] = t.ne();
-    let steady = a.sources().all(|src| src.is_leaf() || src.ne()[0] > 1);
+    let steady = a.sources().all(|src| src.root().is_leaf() || src.ne()[0] > 1);
     need(n0 > 1 && steady, "CUDA may compute a sine of a product too early; use `cont`")
 }
 

@@ -34,8 +34,10 @@ pub(super) fn accepts(t: TensorPtr) -> Verdict {
     )?;
     let dense = |x: TensorPtr| x.ne()[0] > 1 || x.has_dense_rows();
     let op = operation(t)?;
-    let copies = matches!(op, Op::Cont | Op::Cpy | Op::Dup);
-    need(copies || t.sources().chain([t]).all(dense), WHOLE)?;
+    // These go by all strides, also where there is one element only.
+    let any =
+        matches!(op, Op::Concat { .. } | Op::Cont | Op::Cpy | Op::Dup | Op::Pad(_) | Op::Repeat | Op::Roll { .. });
+    need(any || t.sources().chain([t]).all(dense), WHOLE)?;
     let [a, b, c] = [0, 1, 2].map(|i| t.source(i).unwrap_or(t));
     let [_, _, n2, n3] = a.ne();
     let whole = |of: &[TensorPtr]| need(of.iter().all(|t| t.is_contiguous()), WHOLE);
@@ -72,6 +74,7 @@ pub(super) fn accepts(t: TensorPtr) -> Verdict {
             need(matches!(a.ne()[0], 64 | 128), "CUDA has kernels for heads of 64 and 128 numbers")
         }
         Op::GetRows => need(b.has_dense_rows(), WHOLE),
+        Op::Glu { .. } | Op::SwigluClamp { .. } => products::gated(a, b),
         Op::Im2col(_) | Op::Im2col1d(_) => need(b.dtype() == DType::F32, FLOATS),
         Op::Interpolate(_) => need(a.span().is_some_and(|n| i32::try_from(n).is_ok()), MANY),
         Op::L2Norm { eps } => {
@@ -100,10 +103,11 @@ pub(super) fn accepts(t: TensorPtr) -> Verdict {
             need(a.dtype() == DType::F32, FLOATS)?;
             whole(&[a])
         }
-        Op::SwigluOai { alpha, limit } => need(
-            [alpha, limit].map(f32::to_bits) == [1.702, 7.0].map(f32::to_bits),
-            "CUDA may compute it with products, by an alpha of 1.702 and a limit of 7",
-        ),
+        Op::SwigluOai { alpha, limit } => {
+            let usual = [alpha, limit].map(f32::to_bits) == [1.702, 7.0].map(f32::to_bits);
+            need(usual, "CUDA may compute it with products, by an alpha of 1.702 and a limit of 7")?;
+            products::gated(a, b)
+        }
         Op::TimestepEmbedding { .. } => few(&[a.ne()[0]]),
         _ => Ok(()),
     }
@@ -134,6 +138,21 @@ fn aligned(t: TensorPtr, bytes: usize) -> bool {
 /// Whether a tensor begins at a multiple of so many bytes. All memory does that views are of.
 fn begins(t: TensorPtr, bytes: usize) -> bool {
     t.view_src().is_none() || t.view_offs().is_multiple_of(bytes)
+}
+
+/// Whether a gate of two products of floats may be computed together with them: only if what they take was made on the same device. A
+/// copy from elsewhere may lie where the gate is written while rows are still multiplied, as CUDA does not ask where such copies are.
+pub(super) fn gate(t: TensorPtr, is_here: impl Fn(TensorPtr) -> bool) -> Verdict {
+    let gates = matches!(Op::of(t), Some(Op::Glu { .. } | Op::SwigluClamp { .. } | Op::SwigluOai { .. }));
+    let copied = |product: TensorPtr| {
+        let [Some(w), Some(x), ..] = product.slots() else { return false };
+        let multiplies = matches!(Op::of(product), Some(Op::MulMat(_) | Op::MulMatId(_)));
+        multiplies && w.dtype().block_size() == 1 && x.ne()[1..] == [1, 1, 1] && !is_here(x.root())
+    };
+    // A sum may lie between.
+    let any = |x: TensorPtr| copied(x) || (matches!(Op::of(x), Some(Op::Add | Op::AddId)) && x.sources().any(copied));
+    let why = "CUDA may write the gate over what its products still read: `cont` that first";
+    need(!gates || t.source(1).is_none() || !t.sources().any(any), why)
 }
 
 /// Whether a node of a graph may be computed together with others. A copy of the states that a recurrent operation leaves behind
@@ -258,6 +277,21 @@ mod tests {
                 .unwrap())
         };
         assert!(write(4) && !write(3), "all rows that were rotated, or none");
+        let state = ctx.dup(floats([128, 4, 1, 1])).unwrap();
+        let positions = of(&ctx, DType::I32, [4, 1, 1, 1]);
+        let own = ctx.rope(ctx.reshape(state, [64, 2, 4]).unwrap(), positions, 64, RopeMode::Normal).unwrap();
+        let turned = ctx.view(own, [128, 4], [512, 2048, 2048], 0).unwrap();
+        let written = ctx.set_rows(state, turned, of(&ctx, DType::I64, [4, 1, 1, 1])).unwrap();
+        assert!(!ask(written), "rows of what is still rotated");
+        let narrow = |nb1| ctx.view(floats([64, 1, 1, 1]), [1, 4], [nb1, 4 * nb1, 4 * nb1], 0).unwrap();
+        let one = ctx.permute(narrow(16), [1, 0, 2, 3]).unwrap();
+        assert!(ask(ctx.concat(one, one, 0).unwrap()), "states of one token beside others");
+        let gate = |here: bool| {
+            let x = floats([64, 1, 1, 1]);
+            let [up, down] = [ctx.mul_mat(w, x).unwrap(), ctx.mul_mat(w, x).unwrap()];
+            gate(ctx.glu_split(up, down, crate::op::GluOp::Swiglu).unwrap().ptr(), |_| here).is_ok()
+        };
+        assert!(gate(true) && !gate(false), "the gate may lie over a copy of `x`");
         assert!(!ask(ctx.diag_mask_inf(floats([8, 8, 1, 1]), 0).unwrap()));
     }
 }

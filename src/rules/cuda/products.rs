@@ -3,7 +3,7 @@
 use super::{APART, FLOATS, GRID, MANY, WHOLE, aligned, begins, few};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
-use crate::op::{FlashAttnOptions, MulMatOptions, Prec};
+use crate::op::{FlashAttnOptions, MulMatOptions, Operation as Op, Prec};
 use crate::rules::{Verdict, need};
 
 const FAR: &str = "CUDA needs rows that lie behind each other; use `cont`";
@@ -88,6 +88,19 @@ pub(super) fn mul_mat_id(a: TensorPtr, b: TensorPtr, ids: TensorPtr, how: MulMat
     }
     need(aligned(a, 2 * a.dtype().type_size()) || n0 % 2 == 1, APART)?;
     of_floats(a, b)
+}
+
+/// Gates of two products may be computed together with them.
+pub(super) fn gated(a: TensorPtr, b: TensorPtr) -> Verdict {
+    let cut = |product: &TensorPtr| {
+        let multiplies = matches!(Op::of(*product), Some(Op::MulMat(_) | Op::MulMatId(_)));
+        let of = product.source(0).filter(|w| multiplies && w.dtype().block_size() > 1);
+        of.is_some_and(|w| w.view_src().is_some() && w.ne()[0] % 512 != 0)
+    };
+    need(
+        ![a, b].iter().any(cut),
+        "CUDA reads rows of matrices by 512 numbers, which a view may lack; use the weights themselves",
+    )
 }
 
 pub(super) fn out_prod(t: TensorPtr, a: TensorPtr, b: TensorPtr) -> Verdict {

@@ -63,7 +63,15 @@ pub(super) fn set_rows(t: TensorPtr, values: TensorPtr, ids: TensorPtr, to: Tens
     let all = values.ne() == [r0.saturating_mul(r1), r2, 1, 1] && begins(values, usize::MAX);
     need(all, "CUDA writes all rotated rows or none: view all, as rows of a token each; or use `cont`")?;
     need(ids.is_contiguous(), WHOLE)?;
+    let own = rotates(values.root(), to.root(), 3);
+    need(!own, "CUDA may write rows that it still rotates; use `cont`")?;
     if how.mode == RopeMode::Normal { pairs(t) } else { Ok(()) }
+}
+
+/// Whether a rotation, or what is computed together with it, reads this memory.
+fn rotates(x: TensorPtr, root: TensorPtr, depth: u32) -> bool {
+    let joins = matches!(Op::of(x), Some(Op::Mul | Op::RmsNorm { .. } | Op::Rope(_)));
+    joins && x.sources().any(|src| src.root() == root || (depth > 0 && rotates(src, root, depth - 1)))
 }
 
 pub(super) fn gated_delta_net(q: TensorPtr, k: TensorPtr, v: TensorPtr) -> Verdict {
