@@ -16,8 +16,10 @@ fn tolerance(dtype: DType, k: usize) -> f64 {
     }
 }
 
+/// Indices of which each token has different ones.
 fn ids(shape: [usize; 4], below: usize) -> Array {
-    Array::sample(shape, 9, 0.0, below as f64).map(f64::floor)
+    let first = Array::sample(shape, 9, 0.0, below as f64).map(f64::floor);
+    Array::of(shape, |[e, t, i2, i3]| (first.at([0, t, i2, i3]) + e as f64) % below as f64)
 }
 
 #[test]
@@ -144,9 +146,10 @@ fn h07_mul_mat_id_checks_indices_when_set() {
         let graph = ctx.graph([outputs]).unwrap();
         let mut run = sched.alloc(&graph).unwrap();
         for bad in [-1, below, i32::MIN, i32::MAX] {
-            refused!(Index, run.set(which, &[0, 0, bad, 0, 0, 0]), "{bad} of {below}");
+            refused!(Index, run.set(which, &[0, 1, bad, 0, 1, 0]), "{bad} of {below}");
         }
-        run.set(which, &[0, below - 1, 0, 0, 0, 0]).unwrap();
+        refused!(Repeated, run.set(which, &[0, 1, 2, 2, 1, 0]), "one expert twice for a token");
+        run.set(which, &[0, below - 1, 0, 1, 1, 0]).unwrap();
     }
 }
 

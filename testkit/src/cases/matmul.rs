@@ -3,10 +3,10 @@
 use ggml::ops::{MulMatOptions, Prec};
 use ggml::prelude::*;
 
-use super::case::{Case, Known, Operand, below, f32, ints, of, sized};
+use super::case::{Case, Known, Operand, f32, ints, of, sized};
 use super::draw::Source;
 use super::row::Row;
-use super::{BF16, F16, F32, I32, PLAIN};
+use super::{BF16, F16, F32, PLAIN};
 use crate::array::Array;
 use crate::encode::BLOCKS;
 use crate::layout::Layout;
@@ -126,10 +126,14 @@ fn of_experts(operands: [Operand; 3]) -> Case {
 
 /// Experts of this type, operands for each of those used, and their indices.
 fn experts(s: &mut dyn Source, types: &[DType], used: i64) -> [Operand; 3] {
-    let (dtype, n, tokens) = (s.one(types), s.size(1, 4), s.size(1, 3));
+    let (dtype, n, tokens, first) = (s.one(types), s.size(used, 4), s.size(1, 3), s.int(0, 3));
     let k = if dtype.block_size() > 1 { dtype.block_size() } else { s.size(1, 8) };
     let each = if s.bool() { used } else { 1 };
-    [sized(dtype, [k, s.dim(), n, 1]), sized(F32, [k, each, tokens, 1]), below(I32, [used, tokens, 1, 1], n)]
+    // Those of a token differ.
+    let small = |n: i64| i32::try_from(n).unwrap();
+    let (below, shape) = (small(n), [used, tokens].map(|n| usize::try_from(n).unwrap()));
+    let ids = ints(shape, (0..small(used * tokens)).map(|i| i.wrapping_add(first).rem_euclid(below)));
+    [sized(dtype, [k, s.dim(), n, 1]), sized(F32, [k, each, tokens, 1]), ids]
 }
 
 fn drawn_experts(s: &mut dyn Source) -> Case {
