@@ -10,7 +10,7 @@ use ggml::prelude::*;
 use ggml::run::{Compare, Comparison};
 use ggml::{
     BufferType, Error, GraphAllocator, Threads,
-    ops::{CustomOptions, FlashAttnOptions, SortOrder},
+    ops::{CustomOptions, FlashAttnOptions},
 };
 use testkit::device::here;
 
@@ -59,7 +59,7 @@ impl Net {
         let part = ctx.view(cache, [32, 4], [256, 1024, 1024], 128).unwrap();
         let kept = ctx.cpy(h, part).unwrap();
         let picked = ctx.get_rows(ctx.cont(kept).unwrap(), rows).unwrap();
-        let best = ctx.argsort(picked, SortOrder::Desc).unwrap();
+        let best = ctx.top_k(picked, 4).unwrap();
         let half = ctx.cast(ctx.soft_max(picked).unwrap(), DType::F16).unwrap();
         let blocks = ctx.cast(picked, DType::Q8_0).unwrap();
         let log = ctx.log(ctx.sgn(picked).unwrap()).unwrap();

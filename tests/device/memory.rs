@@ -34,7 +34,7 @@ fn weights_of_64_mib_round_trip() {
 }
 
 /// 256 TiB, which no system gives a process, whatever it promises, with dimensions and strides that each fit into 32 bits.
-const HUGE: [i64; 4] = [1 << 15, 1 << 7, 1 << 7, 1 << 17];
+const HUGE: [i64; 4] = [1 << 16, 1 << 7, 1 << 6, 1 << 17];
 
 /// An impossible allocation is an error, and the device stays usable.
 #[test]
@@ -55,7 +55,10 @@ fn h21_out_of_memory_is_an_error_and_the_device_stays_usable() {
         let placed = builder.place(device.buffer_type());
         assert!(matches!(placed, Err(Error::OutOfMemory { .. })), "{placed:?}");
         // CUDA's kernels don't count so many elements.
-        let refused = |error| matches!(error, Error::OutOfMemory { .. } | Error::Unsupported { .. });
+        let refused = |error| match error {
+            Error::Unsupported { .. } => testkit::device::rounding() > 0.0,
+            error => matches!(error, Error::OutOfMemory { .. }),
+        };
         assert!(allocator.alloc(&huge, &mut backend).is_err_and(refused));
         assert!(sched.alloc(&huge).is_err_and(refused));
         let mut memory = allocator.alloc(&small, &mut backend).unwrap();

@@ -182,7 +182,8 @@ fn meta_graphs_that_exceed_memory_are_an_error() {
     let mut backend = device.init().unwrap();
     let error = allocator.alloc(&graph, &mut backend).unwrap_err();
     // CUDA's kernels don't count so many.
-    assert!(matches!(error, Error::OutOfMemory { .. } | Error::Unsupported { .. }), "{error}");
+    let uncounted = testkit::device::rounding() > 0.0 && matches!(error, Error::Unsupported { .. });
+    assert!(uncounted || matches!(error, Error::OutOfMemory { .. }), "{error}");
     let x = ctx.input("x", DType::F32, [4]).unwrap();
     let y = ctx.neg(x).unwrap();
     let small = ctx.graph([y]).unwrap();

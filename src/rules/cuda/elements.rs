@@ -1,6 +1,6 @@
 //! What CUDA's kernels of operations by elements take.
 
-use super::{APART, FLOATS, GRID, WHOLE};
+use super::{APART, FLOATS, GRID, WHOLE, reads};
 use crate::dtype::DType;
 use crate::header::{Layout, TensorPtr};
 use crate::op::{Operation as Op, SetOptions};
@@ -44,27 +44,24 @@ pub(super) fn binary(t: TensorPtr, a: TensorPtr, b: TensorPtr) -> Verdict {
     need(t.is_contiguous(), WHOLE)?;
     need(t.ne()[0] <= GRID * 256 || t.ne()[1] > 15, super::MANY)?;
     // Together with at most three operations before it.
-    let alone = t.view_src().is_none() || !reads(b, t.root(), 3);
+    let alone = t.view_src().is_none() || !reads(b, t.root(), 3, joins);
     need(alone, "CUDA may write the result while it still reads it for the second operand; don't compute in place")?;
     if matches!(op, Some(Op::Add)) { sum(t, a, b) } else { Ok(()) }
 }
 
-/// Whether an operation that may be computed together with what follows, or one of so many before it, reads this memory.
-fn reads(x: TensorPtr, root: TensorPtr, depth: u32) -> bool {
-    let joins = matches!(
-        Op::of(x),
-        Some(
-            Op::Add
-                | Op::Glu { .. }
-                | Op::Mul
-                | Op::MulMat(_)
-                | Op::MulMatId(_)
-                | Op::RmsNorm { .. }
-                | Op::Scale { .. }
-                | Op::Unary(_)
-        )
-    );
-    joins && x.sources().any(|src| src.root() == root || (depth > 0 && reads(src, root, depth - 1)))
+/// What may be computed together with the sum or the product after it.
+fn joins(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Add
+            | Op::Glu { .. }
+            | Op::Mul
+            | Op::MulMat(_)
+            | Op::MulMatId(_)
+            | Op::RmsNorm { .. }
+            | Op::Scale { .. }
+            | Op::Unary(_)
+    )
 }
 
 /// Sums may be computed with the product before them.

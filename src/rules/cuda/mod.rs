@@ -76,7 +76,7 @@ pub(super) fn accepts(t: TensorPtr) -> Verdict {
         Op::GetRows => need(b.has_dense_rows(), WHOLE),
         Op::Glu { .. } | Op::SwigluClamp { .. } => products::gated(a, b),
         Op::Im2col(_) | Op::Im2col1d(_) => need(b.dtype() == DType::F32, FLOATS),
-        Op::Interpolate(_) => need(a.span().is_some_and(|n| i32::try_from(n).is_ok()), MANY),
+        Op::Interpolate(_) => need(near(a), MANY),
         Op::L2Norm { eps } => {
             need(eps == 0.0 || eps >= 1e-18, "CUDA squares `eps`, which is too small for that")?;
             rows::norm(t, a)
@@ -87,9 +87,9 @@ pub(super) fn accepts(t: TensorPtr) -> Verdict {
         Op::Norm { .. } | Op::RmsNorm { .. } => rows::norm(t, a),
         Op::OutProd => products::out_prod(t, a, b),
         Op::Pad(_) if cfg!(not(ggml_0_28)) => few(&[t.ne()[1], t.ne()[2].saturating_mul(t.ne()[3])]),
-        Op::PadReflect1d { .. } | Op::SoftMax(_) | Op::SolveTri | Op::Tri(_) => {
+        Op::PadReflect1d { .. } | Op::SoftMax(_) | Op::Tri(_) => {
             need(a.ne()[0] <= 1 << 30, MANY)?;
-            few(&[n2, n3, n2.saturating_mul(if matches!(op, Op::SolveTri) { n3 } else { 1 })])
+            few(&[n2, n3])
         }
         Op::Pool1d(..) => need(a.dtype() == DType::F32, FLOATS),
         Op::Pool2d(_, how) => rows::pool_2d(t, a, how),
@@ -97,6 +97,7 @@ pub(super) fn accepts(t: TensorPtr) -> Verdict {
         Op::Rope(how) | Op::RopeBack(how) => rows::rope(t, how),
         Op::Set(_) => whole(&[b]),
         Op::SetRows => rows::set_rows(t, a, b, c),
+        Op::SolveTri => few(&[n2.saturating_mul(n3)]),
         Op::SsmConv => rows::ssm_conv(t, a, b),
         Op::SsmScan { .. } => rows::ssm_scan(t),
         Op::Sum => {
@@ -124,9 +125,20 @@ fn countable(t: TensorPtr) -> bool {
     const MOST: usize = (1 << 31) - (1 << 16);
     let Layout { dtype, ne, nb } = t.layout();
     let (size, block) = (dtype.type_size(), usize::try_from(dtype.block_size()).unwrap_or(1));
-    let near =
+    let close =
         |(&n, &nb): (&i64, &usize)| if n > 1 { i32::try_from(nb).is_ok() } else { u32::try_from(nb / size).is_ok() };
-    t.span().is_some_and(|n| n / size < MOST) && t.elements() / block < MOST && ne.iter().zip(&nb).all(near)
+    t.span().is_some_and(|n| n / size < MOST) && t.elements() / block < MOST && ne.iter().zip(&nb).all(close)
+}
+
+/// Whether the bytes between a tensor's first element and its last one can be counted.
+fn near(t: TensorPtr) -> bool {
+    t.span().is_some_and(|n| i32::try_from(n).is_ok())
+}
+
+/// Whether an operation that may be computed together with what follows, or one of so many before it, reads this memory.
+fn reads(x: TensorPtr, root: TensorPtr, depth: u32, joins: fn(Op) -> bool) -> bool {
+    let any = |src: TensorPtr| src.root() == root || (depth > 0 && reads(src, root, depth - 1, joins));
+    Op::of(x).is_some_and(joins) && x.sources().any(any)
 }
 
 /// Whether a tensor begins, and its rows lie, at a multiple of so many bytes.

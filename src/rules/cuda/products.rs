@@ -1,11 +1,12 @@
 //! What CUDA's kernels of products and attention take.
 
-use super::{APART, FLOATS, GRID, MANY, WHOLE, aligned, begins, few};
+use super::{APART, FLOATS, GRID, MANY, WHOLE, aligned, begins, few, near};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 use crate::op::{FlashAttnOptions, MulMatOptions, Operation as Op, Prec};
 use crate::rules::{Verdict, need};
 
+const CUT: &str = "CUDA reads rows of matrices by 512 numbers, which a view may lack; use the weights themselves";
 const FAR: &str = "CUDA needs rows that lie behind each other; use `cont`";
 
 pub(super) fn mul_mat(a: TensorPtr, b: TensorPtr, how: MulMatOptions) -> Verdict {
@@ -81,8 +82,7 @@ pub(super) fn mul_mat_id(a: TensorPtr, b: TensorPtr, ids: TensorPtr, how: MulMat
     if a.dtype().block_size() > 1 {
         // A group writes up to eight rows of a product, and compares with those of all experts of a token.
         need(rows % 8 == 0, "CUDA needs experts with a multiple of eight rows")?;
-        let whole = a.view_src().is_none() || n0 % 512 == 0;
-        need(whole, "CUDA reads rows of experts by 512 numbers, which a view may lack; use the weights themselves")?;
+        need(padded(a), CUT)?;
         need(tokens <= 4 || aligned(b, 16), APART)?;
         return of_blocks(a, b, [tokens.min(2), experts], how);
     }
@@ -90,17 +90,19 @@ pub(super) fn mul_mat_id(a: TensorPtr, b: TensorPtr, ids: TensorPtr, how: MulMat
     of_floats(a, b)
 }
 
+/// Whether rows of blocks can be read by 512 numbers.
+fn padded(w: TensorPtr) -> bool {
+    w.view_src().is_none() || w.ne()[0] % 512 == 0
+}
+
 /// Gates of two products may be computed together with them.
 pub(super) fn gated(a: TensorPtr, b: TensorPtr) -> Verdict {
     let cut = |product: &TensorPtr| {
         let multiplies = matches!(Op::of(*product), Some(Op::MulMat(_) | Op::MulMatId(_)));
         let of = product.source(0).filter(|w| multiplies && w.dtype().block_size() > 1);
-        of.is_some_and(|w| w.view_src().is_some() && w.ne()[0] % 512 != 0)
+        of.is_some_and(|w| !padded(w))
     };
-    need(
-        ![a, b].iter().any(cut),
-        "CUDA reads rows of matrices by 512 numbers, which a view may lack; use the weights themselves",
-    )
+    need(![a, b].iter().any(cut), CUT)
 }
 
 pub(super) fn out_prod(t: TensorPtr, a: TensorPtr, b: TensorPtr) -> Verdict {
@@ -142,8 +144,7 @@ pub(super) fn flash_attn(t: TensorPtr, how: FlashAttnOptions<'_>) -> Verdict {
         )?;
     }
     need(how.n_kv_max == 0 || keys < 4096, "CUDA drops keys beyond `n_kv_max`")?;
-    let near = |x: &TensorPtr| x.span().is_some_and(|n| i32::try_from(n).is_ok());
-    need([q, k, v].iter().all(|x| sequence(*x)) && mask.as_ref().is_none_or(near), MANY)?;
+    need([q, k, v].iter().all(|x| sequence(*x)) && mask.is_none_or(near), MANY)?;
     need(heads.saturating_mul(sequences) <= GRID && t.elements() <= 1 << 26, MANY)
 }
 

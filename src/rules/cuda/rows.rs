@@ -1,6 +1,6 @@
 //! What CUDA's kernels take that copy, normalise, rotate or pick rows, and those of recurrent models.
 
-use super::{APART, FLOATS, GRID, MANY, WHOLE, begins, few};
+use super::{APART, FLOATS, GRID, MANY, WHOLE, begins, few, near, reads};
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 use crate::op::{Operation as Op, Pool2dOptions, RopeMode, RopeOptions};
@@ -63,15 +63,10 @@ pub(super) fn set_rows(t: TensorPtr, values: TensorPtr, ids: TensorPtr, to: Tens
     let all = values.ne() == [r0.saturating_mul(r1), r2, 1, 1] && begins(values, usize::MAX);
     need(all, "CUDA writes all rotated rows or none: view all, as rows of a token each; or use `cont`")?;
     need(ids.is_contiguous(), WHOLE)?;
-    let own = rotates(values.root(), to.root(), 3);
+    let joins = |op| matches!(op, Op::Mul | Op::RmsNorm { .. } | Op::Rope(_));
+    let own = reads(values.root(), to.root(), 3, joins);
     need(!own, "CUDA may write rows that it still rotates; use `cont`")?;
     if how.mode == RopeMode::Normal { pairs(t) } else { Ok(()) }
-}
-
-/// Whether a rotation, or what is computed together with it, reads this memory.
-fn rotates(x: TensorPtr, root: TensorPtr, depth: u32) -> bool {
-    let joins = matches!(Op::of(x), Some(Op::Mul | Op::RmsNorm { .. } | Op::Rope(_)));
-    joins && x.sources().any(|src| src.root() == root || (depth > 0 && rotates(src, root, depth - 1)))
 }
 
 pub(super) fn gated_delta_net(q: TensorPtr, k: TensorPtr, v: TensorPtr) -> Verdict {
@@ -85,24 +80,20 @@ pub(super) fn ssm_conv(t: TensorPtr, x: TensorPtr, kernel: TensorPtr) -> Verdict
     let [width, channels, ..] = kernel.ne();
     let known = matches!(width, 3 | 4 | 5 | 9 | 15) || (cfg!(ggml_0_28) && width == 7);
     need(known, "CUDA has kernels for convolutions of 3, 4, 5, 7 (since 0.28), 9 and 15 tokens")?;
-    let near = [x, kernel, t].iter().all(|t| t.span().is_some_and(|n| i32::try_from(n).is_ok()));
-    need(near && channels <= 128 * GRID && t.ne()[1] <= 32 * GRID, MANY)
+    need([x, kernel, t].into_iter().all(near) && channels <= 128 * GRID && t.ne()[1] <= 32 * GRID, MANY)
 }
 
 pub(super) fn ssm_scan(t: TensorPtr) -> Verdict {
     let slots = t.slots();
-    let [Some(state), Some(x), _, Some(a), Some(b), Some(c), ..] = slots else {
+    let [Some(state), Some(x), _, Some(a), ..] = slots else {
         return need(false, "it lacks an operand");
     };
     let [per_head, ..] = a.ne();
     need(a.nb()[1] == 4 * usize::try_from(per_head).unwrap_or(0), WHOLE)?;
     let [_, heads, _, sequences] = x.ne();
     few(&[heads, sequences])?;
-    let near = |t: &TensorPtr| {
-        let strides = t.nb().iter().all(|&nb| i32::try_from(nb).is_ok());
-        strides && t.span().is_some_and(|n| i32::try_from(n).is_ok())
-    };
-    let all = slots.iter().take(6).flatten().all(near) && [state, b, c].iter().all(near);
+    let counted = |t: &TensorPtr| near(*t) && t.nb().iter().all(|&nb| i32::try_from(nb).is_ok());
+    let all = slots.iter().take(6).flatten().all(counted);
     let states = usize::try_from(sequences).ok().and_then(|n| n.checked_mul(state.nb()[3]));
     need(all && states.is_some_and(|n| i32::try_from(n).is_ok()), MANY)
 }

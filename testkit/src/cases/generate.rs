@@ -93,6 +93,8 @@ fn future(name: &'static str, op: &'static str, masks: [Mask; 2], hidden: f64) -
             if hidden == 0.0 { Ok(y) } else { c.clamp(y, -9.0, 9.0) }
         })
         .near(1e-6);
+    // CUDA writes the least float instead of an infinity, and is not asked to.
+    let row = if hidden == 0.0 || crate::device::rounding() > 0.0 { row } else { row.must() };
     let row =
         row.all([0, 2, 9], |row, past| row.with(hide(f32([6, 4, 2, 2]), masks, past, hidden).lone())).drawn(move |s| {
             let x = s.plain();
