@@ -31,18 +31,31 @@ impl Backend {
     pub fn pause_threads(&mut self) -> Result<()> {
         callback::check_reentry("Backend::pause_threads")?;
         let cpu = self.cpu_registry("Backend::pause_threads")?;
-        self.compute_alone(|_| false)?;
+        self.compute_alone(false)?;
         match &self.pool {
             Some(pool) => self.raw.pause_pool(cpu, pool),
             None => Ok(()),
         }
     }
 
-    /// Lets the calling thread of a CPU backend compute graphs alone, if that is wanted of so many threads. It isn't asked
-    /// where all threads always compute.
-    pub(crate) fn compute_alone(&mut self, is_wanted: impl FnOnce(usize) -> bool) -> Result<()> {
+    /// The number of threads, if it can be chosen for each computation whether the calling thread computes alone.
+    pub(crate) fn can_compute_alone(&self) -> Option<usize> {
+        self.alone.as_ref().map(|_| self.threads)
+    }
+
+    /// Begins to observe contention. Returns whether the machine is busy.
+    pub(crate) fn begin(&mut self) -> bool {
+        self.contention.begin()
+    }
+
+    /// Ends what was begun, if there is something.
+    pub(crate) fn end(&mut self) {
+        self.contention.end();
+    }
+
+    /// Lets the calling thread compute graphs alone, unless all threads always compute.
+    pub(crate) fn compute_alone(&mut self, alone: bool) -> Result<()> {
         let (Some(all), Some(one)) = (&self.pool, &self.alone) else { return Ok(()) };
-        let alone = is_wanted(self.threads);
         // C is never told of more threads than its pool has (H26).
         if alone && !self.is_alone {
             self.raw.set_n_threads(all.cpu, 1)?;
@@ -65,30 +78,59 @@ impl Backend {
 
 #[cfg(test)]
 mod tests {
+    use super::super::contention::Contention;
     use crate::{Backend, Context, DType, Graph, Sched, Threads};
 
-    fn product(ctx: &Context, width: usize) -> Graph<'_> {
-        let x = ctx.input("x", DType::F32, [width, width]).unwrap();
-        ctx.graph([ctx.mul_mat(x, x).unwrap()]).unwrap()
+    /// A product of a square matrix with rows, and the loss of what these are multiplied by.
+    fn graphs(ctx: &Context, width: usize, rows: usize) -> [Graph<'_>; 2] {
+        let w = ctx.input("w", DType::F32, [width, width]).unwrap();
+        let x = ctx.input("x", DType::F32, [width, rows]).unwrap();
+        let y = ctx.mul_mat(w, x).unwrap();
+        let loss = ctx.cross_entropy_loss(y, ctx.soft_max(x).unwrap()).unwrap();
+        [ctx.graph([y]).unwrap(), ctx.graph([ctx.scale(loss, 2.0).unwrap()]).unwrap()]
+    }
+
+    /// Computes a graph of [`graphs`]. Returns the bits of its result, and whether the calling thread
+    /// computed the last operation alone.
+    fn compute(graph: &Graph<'_>, threads: Threads, busy: bool) -> (Vec<u32>, bool) {
+        let mut cpu = Backend::cpu().unwrap();
+        cpu.set_threads(threads).unwrap();
+        cpu.contention = Contention::seen(busy);
+        let mut sched = Sched::builder().backend(cpu).build().unwrap();
+        let mut run = sched.alloc(graph).unwrap();
+        for x in graph.leaves() {
+            let values: Vec<_> = (0..=u16::MAX).cycle().take(x.elements()).map(|i| f32::from(i).sin()).collect();
+            run.set(x, &values).unwrap();
+        }
+        run.compute().unwrap();
+        let y = graph.nodes().last().unwrap();
+        let bits = run.get::<f32>(y).unwrap().into_iter().map(f32::to_bits).collect();
+        (bits, run.backends()[0].is_alone)
     }
 
     #[test]
     fn short_graphs_are_computed_by_one_thread() {
         let ctx = Context::new();
-        let (short, long) = (product(&ctx, 8), product(&ctx, 256));
-        for (threads, alone) in [(Threads::new(3), [true, false, true]), (Threads::new(3).with_all(true), [false; 3])] {
-            let mut cpu = Backend::cpu().unwrap();
-            cpu.set_threads(threads).unwrap();
-            let mut sched = Sched::builder().backend(cpu).build().unwrap();
-            let seen = [&short, &long, &short].map(|graph| {
-                let x = graph.leaves().next().unwrap();
-                let mut run = sched.alloc(graph).unwrap();
-                run.set(x, &vec![1.0_f32; x.elements()]).unwrap();
-                run.compute().unwrap();
-                assert_eq!(run.backends()[0].threads(), 3);
-                run.backends()[0].is_alone
-            });
-            assert_eq!(seen, alone);
+        let three = || Threads::new(3);
+        for (width, rows, busy, alone) in
+            [(8, 8, false, true), (256, 8, false, false), (256, 8, true, true), (256, 256, true, false)]
+        {
+            let [product, _] = graphs(&ctx, width, rows);
+            let (bits, is_alone) = compute(&product, three(), busy);
+            assert_eq!(is_alone, alone, "{width} by {rows}, busy: {busy}");
+            assert_eq!((bits, false), compute(&product, three().with_all(true), busy));
         }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_other_work() {
+        let ctx = Context::new();
+        let [_, loss] = graphs(&ctx, 100, 101);
+        let three = || Threads::new(3);
+        let (bits, alone) = compute(&loss, three(), true);
+        assert!(alone, "the operation after the loss");
+        assert_eq!((bits.clone(), false), compute(&loss, three(), false));
+        // So the test compares something that would differ.
+        assert_ne!(compute(&loss, Threads::new(1), false).0, bits);
     }
 }

@@ -1,6 +1,7 @@
 //! Backends: they run work on a device, in order.
 
 mod abort;
+mod contention;
 mod cpu;
 mod event;
 mod init;
@@ -22,6 +23,7 @@ use crate::device::{Device, DeviceType, meta};
 use crate::error::{Error, Result};
 use crate::{guard, log};
 use abort::Abort;
+use contention::Contention;
 use raw::{RawBackend, RawEvent, RawPool};
 
 pub(crate) use abort::check_status;
@@ -61,6 +63,7 @@ pub struct Backend {
     threads: usize,
     /// Whether C was told to use the pool of one thread.
     is_alone: bool,
+    contention: Contention,
     id: BackendId,
     /// On a meta device, the id of the plan whose graphs the backend computed last.
     serves: Option<u64>,
@@ -149,6 +152,7 @@ impl Backend {
             device,
             threads: 1,
             is_alone: false,
+            contention: Contention::default(),
             id: BackendId::next(),
             serves: None,
         };
@@ -210,7 +214,8 @@ impl Backend {
     /// Sets the threads of a CPU backend: a number that includes the calling thread, or details in [`Threads`]
     /// (`ggml_backend_cpu_set_n_threads`, `ggml_threadpool_new`).
     ///
-    /// The calling thread computes graphs of short operations alone, unless [`Threads::with_all`] is set.
+    /// The calling thread computes graphs of short operations alone, and on a busy machine those of longer ones, unless
+    /// [`Threads::with_all`] is set.
     ///
     /// A BLAS backend takes only a number (`ggml_backend_blas_set_n_threads`). The BLAS library has one pool for the
     /// whole process, so the backend that computed last determines its size. CPU members of a

@@ -33,7 +33,7 @@ options! {
         /// Sets whether each thread is pinned to one of the cores of [`with_cpus`](Self::with_cpus), in order.
         with_strict(strict: bool = false);
         /// Sets whether all threads compute every graph. Otherwise the calling thread computes a graph alone if its
-        /// operations are so short that others would mostly wait.
+        /// operations are so short that others would mostly wait, or on a busy machine.
         with_all(all: bool = false);
         /// Sets whether the threads are suspended until the first computation, as after [`Backend::pause_threads`].
         with_paused(paused: bool = false);

@@ -89,6 +89,19 @@ impl Store {
         self.nodes.len()
     }
 
+    /// C's list of operations.
+    pub(crate) fn nodes(&self) -> &[Cell<*mut sys::ggml_tensor>] {
+        &self.nodes
+    }
+
+    /// A graph for C of some of the operations, which are a part of C's list. It uses the lists of this one.
+    pub(crate) fn part(&self, nodes: &[Cell<*mut sys::ggml_tensor>]) -> sys::ggml_sys_cgraph {
+        // SAFETY: C writes to `raw` only during calls that this thread makes, and none is running now.
+        let whole = unsafe { *self.raw.get() };
+        let n_nodes = i32::try_from(nodes.len()).unwrap_or(i32::MAX);
+        sys::ggml_sys_cgraph { n_nodes, nodes: nodes.as_ptr().cast_mut().cast(), n_leafs: 0, size: 0, ..whole }
+    }
+
     /// The operations in the order in which they were built.
     fn built(&self) -> impl Iterator<Item = *mut sys::ggml_tensor> {
         self.entries.iter().filter(|e| e.kind == Kind::Node).map(|e| e.ptr.as_ptr())

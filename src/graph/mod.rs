@@ -18,6 +18,8 @@ use crate::rules::indices;
 use crate::tensor::Tensor;
 use crate::{callback, log};
 
+pub(crate) use work::{Team, depends_on_threads};
+
 /// The operations of a computation in execution order (`ggml_cgraph`), made by [`Context::graph`].
 ///
 /// A graph is immutable. [`Sched::alloc`](crate::Sched::alloc) and
@@ -37,8 +39,7 @@ use crate::{callback, log};
 pub struct Graph<'c> {
     pub(crate) store: StoreGuard,
     life: PhantomData<&'c Context>,
-    /// What one thread takes for the operations, in nanoseconds, and how many they are.
-    work: OnceCell<(u64, u64)>,
+    work: OnceCell<work::Work>,
 }
 
 impl Context {

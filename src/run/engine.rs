@@ -2,6 +2,7 @@
 
 use ggml_sys as sys;
 
+use super::threads;
 use crate::alloc::plan::Plan;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -19,13 +20,21 @@ impl EngineMut<'_> {
         }
     }
 
-    /// Chooses how many threads of the CPU compute the graph.
-    pub(super) fn choose_threads(&mut self, graph: &Graph<'_>) -> Result<()> {
-        let backends = match self {
+    /// Begins a computation of the graph. Returns whether [`threads::compute`] should compute it, if there is one backend.
+    pub(super) fn begin(&mut self, graph: &Graph<'_>) -> Result<bool> {
+        self.backends_mut().iter_mut().try_fold(false, |parts, b| Ok(threads::begin(b, graph)? || parts))
+    }
+
+    /// Ends the computation that was begun.
+    pub(super) fn end(&mut self) {
+        self.backends_mut().iter_mut().for_each(Backend::end);
+    }
+
+    fn backends_mut(&mut self) -> &mut [Backend] {
+        match self {
             Self::One(_, backend) => std::slice::from_mut(*backend),
             Self::Many(splitter) => &mut splitter.backends,
-        };
-        backends.iter_mut().try_for_each(|b| b.compute_alone(|threads| graph.wants_one_of(threads)))
+        }
     }
 
     /// The backend, if there is only one; else an error.

@@ -1,4 +1,7 @@
 //! A thread that builds operations again with the safe builders, and computes them on ggml's CPU.
+//!
+//! It computes with one thread more than the CPU whose results are expected. Only the operations of [`BY_THREADS`] then have other
+//! bits: on a busy machine the crate gives all others one thread (`depends_on_threads` in src/graph/work.rs).
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -7,6 +10,9 @@ use std::thread;
 use ggml::Threads;
 use ggml::driver::{Failure, OpParams, Operation, Recipe};
 use ggml::prelude::*;
+
+/// Operations whose results depend on the number of threads.
+const BY_THREADS: [&str; 2] = ["FLASH_ATTN_EXT", "CROSS_ENTROPY_LOSS"];
 
 /// What the thread builds, and the bytes of the sources if it shall compute that, too.
 struct Task {
@@ -23,10 +29,10 @@ impl Builder {
         let (tasks, queue) = channel::<Task>();
         thread::spawn(move || {
             let mut ctx = Context::new();
-            let mut sched = cpu(threads).expect("a scheduler with the CPU");
+            let mut scheds = [threads, threads + 1].map(|n| cpu(n).expect("a scheduler with the CPU"));
             for Task { recipe, sources, to } in queue {
                 ctx.reset();
-                let result = run(&ctx, &mut sched, &recipe, sources).map_err(|e| e.to_string());
+                let result = run(&ctx, &mut scheds, &recipe, sources).map_err(|e| e.to_string());
                 to.send(result).unwrap_or_default();
             }
         });
@@ -49,9 +55,15 @@ fn cpu(threads: usize) -> ggml::Result<Sched> {
     Sched::builder().backend(cpu).build()
 }
 
-fn run(ctx: &Context, sched: &mut Sched, recipe: &Recipe, sources: Option<Vec<Vec<u8>>>) -> Result<Vec<u8>, Failure> {
+fn run(
+    ctx: &Context,
+    [same, more]: &mut [Sched; 2],
+    recipe: &Recipe,
+    sources: Option<Vec<Vec<u8>>>,
+) -> Result<Vec<u8>, Failure> {
     let built = recipe.build(ctx)?;
-    same(recipe.params(), built.result)?;
+    is_same(recipe.params(), built.result)?;
+    let sched = if BY_THREADS.contains(&&*built.result.op()) { same } else { more };
     let graph = ctx.graph([built.result])?;
     let mut run = sched.alloc(&graph)?;
     let Some(sources) = sources else { return Ok(Vec::new()) };
@@ -63,7 +75,7 @@ fn run(ctx: &Context, sched: &mut Sched, recipe: &Recipe, sources: Option<Vec<Ve
 }
 
 /// Checks that what was decoded and built again has the parameters that it had.
-fn same(was: OpParams, built: Tensor<'_>) -> Result<(), Failure> {
+fn is_same(was: OpParams, built: Tensor<'_>) -> Result<(), Failure> {
     let (operation, now) = (was.operation()?, OpParams::from(built));
     let same = match operation {
         // A cast to another shape ends in a reshape; these logarithms are not exact.
