@@ -6,7 +6,7 @@ use half::f16;
 use pulp::NullaryFnOnce;
 
 use super::{How, QueryPart};
-use crate::matmul::{F32, Set, UnpackFloats, resize};
+use crate::matmul::{F32, Set, resize, unpack};
 use crate::panels::{Row, WIDTH};
 
 /// The keys of a tile.
@@ -115,7 +115,7 @@ impl Tile {
             resize(keys, PANELS * k_size).chunks_exact_mut(k_size).zip(rows.chunks_exact(WIDTH * k_size))
         {
             let columns: [&[u8]; WIDTH] = std::array::from_fn(|i| bytemuck::cast_slice(&rows[i * k_size..][..k_size]));
-            s.run(UnpackFloats::<S, F32>::new(s, &columns, 0, panel));
+            unpack::<S, F32>(s, &columns, 0, panel);
         }
         if padded > v_size {
             rows.fill(0.0); // what is behind the last numbers of values

@@ -1,7 +1,6 @@
 //! Rows of activations in blocks of bytes.
 
 use bytemuck::{Pod, Zeroable};
-use pulp::NullaryFnOnce;
 
 use super::set::Set;
 
@@ -47,25 +46,14 @@ impl Block {
 
 /// Quantises a row, as to `q8_0`, but with scales in `f32`; with sums of halves for types that need them.
 pub(super) fn quantise<S: Set>(s: S, row: &[f32], halves: usize, to: &mut [Block]) {
-    s.run(Quantise { s, row, halves, to });
-}
-
-struct Quantise<'a, S> {
-    s: S,
-    row: &'a [f32],
-    halves: usize,
-    to: &'a mut [Block],
-}
-
-impl<S: Set> NullaryFnOnce for Quantise<'_, S> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for (to, from) in self.to.iter_mut().zip(self.row.as_chunks::<BLOCK>().0) {
-            self.s.quantise(from, self.halves, to);
-        }
-    }
+    s.compiled(
+        #[inline(always)]
+        move || {
+            for (to, from) in to.iter_mut().zip(row.as_chunks::<BLOCK>().0) {
+                s.quantise(from, halves, to);
+            }
+        },
+    );
 }
 
 /// The largest size; NaN if there is one.

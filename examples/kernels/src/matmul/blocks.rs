@@ -1,11 +1,9 @@
 //! Products with matrices in blocks of integers.
 
 use std::cell::RefCell;
-use std::marker::PhantomData;
 
 use bytemuck::Zeroable;
 use ggml::ops::{CustomOp, CustomOptions, Operands};
-use pulp::NullaryFnOnce;
 
 use super::activations::{self, BLOCK, Block};
 use super::few_rows::FewRows;
@@ -89,7 +87,7 @@ pub(super) fn product<S: Set, T: Type>(
     sums.fill(Row::zeroed());
     for from in (0..n).step_by(deep) {
         let panel = &mut panel[..deep.min(n - from)];
-        s.run(Unpack::<S, T> { s, columns, first: from / T::BLOCKS, panel });
+        unpack::<S, T>(s, columns, from / T::BLOCKS, panel);
         panel::multiply::<S, T>(s, (blocks, n, from), panel, sums);
     }
     for (i, sums) in sums.iter().enumerate() {
@@ -98,21 +96,12 @@ pub(super) fn product<S: Set, T: Type>(
 }
 
 /// Unpacks the units of a panel, from `first` on.
-pub(super) struct Unpack<'a, S, T: Type> {
-    pub(super) s: S,
-    pub(super) columns: &'a [&'a [T::Unit]; WIDTH],
-    pub(super) first: usize,
-    pub(super) panel: &'a mut [Panel],
-}
-
-impl<S: Set, T: Type> NullaryFnOnce for Unpack<'_, S, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let ahead = size_of_val(self.columns[0]) * HALF; // the rows that come next
-        panel::unpack::<_, T>(self.s.short(), self.columns, self.first, ahead, self.panel);
-    }
+pub(super) fn unpack<S: Set, T: Type>(s: S, columns: &[&[T::Unit]; WIDTH], first: usize, panel: &mut [Panel]) {
+    let ahead = size_of_val(columns[0]) * HALF; // the rows that come next
+    s.compiled(
+        #[inline(always)]
+        move || panel::unpack::<_, T>(s.short(), columns, first, ahead, panel),
+    );
 }
 
 /// The products of up to `N` rows of activations.
@@ -127,44 +116,40 @@ fn few<S: Set, T: Type, const N: usize>(
     for (row, blocks) in rows.iter_mut().zip(blocks.chunks_exact(n)) {
         *row = blocks;
     }
-    let sums = s.run(Few::<S, T, N> { s, columns, rows, dtype: PhantomData });
+    let sums = s.compiled(
+        #[inline(always)]
+        move || dots::<S, T, N>(s, columns, rows),
+    );
     sums.iter().enumerate().take(blocks.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
 /// Eight rows of the matrix are read at a time, once, and multiplied by all rows of activations. Long ones are far apart: memory
 /// is read faster at several places at once.
-struct Few<'a, S, T: Type, const N: usize> {
+#[inline(always)]
+fn dots<S: Set, T: Type, const N: usize>(
     s: S,
-    columns: &'a [&'a [T::Unit]; WIDTH],
-    rows: [&'a [Block]; N],
-    dtype: PhantomData<T>,
-}
-
-impl<S: Set, T: Type, const N: usize> NullaryFnOnce for Few<'_, S, T, N> {
-    type Output = [[f32; WIDTH]; N];
-
-    #[inline(always)]
-    fn call(self) -> Self::Output {
-        const TIMES: usize = WIDTH / EIGHT;
-        let row = size_of_val(self.columns[0]);
-        let mut all = [[0.0; WIDTH]; N];
-        for i in 0..TIMES {
-            let (first, apart) = if row <= SHORT { (i * EIGHT, 1) } else { (i, TIMES) };
-            let mut columns = [self.columns[first]; EIGHT];
-            for (c, column) in columns.iter_mut().enumerate() {
-                *column = self.columns[first + c * apart];
-            }
-            // Behind the last column at each place come the first ones of the next `WIDTH` columns.
-            let next = if i + 1 < TIMES { 0 } else { (WIDTH - TIMES) * row };
-            let sums = dot::<S, T, N>(self.s, columns, self.rows, next);
-            for (all, sums) in all.iter_mut().zip(sums) {
-                for (c, sum) in sums.into_iter().enumerate() {
-                    all[first + c * apart] = sum;
-                }
+    all_columns: &[&[T::Unit]; WIDTH],
+    rows: [&[Block]; N],
+) -> [[f32; WIDTH]; N] {
+    const TIMES: usize = WIDTH / EIGHT;
+    let row = size_of_val(all_columns[0]);
+    let mut all = [[0.0; WIDTH]; N];
+    for i in 0..TIMES {
+        let (first, apart) = if row <= SHORT { (i * EIGHT, 1) } else { (i, TIMES) };
+        let mut columns = [all_columns[first]; EIGHT];
+        for (c, column) in columns.iter_mut().enumerate() {
+            *column = all_columns[first + c * apart];
+        }
+        // Behind the last column at each place come the first ones of the next `WIDTH` columns.
+        let next = if i + 1 < TIMES { 0 } else { (WIDTH - TIMES) * row };
+        let sums = dot::<S, T, N>(s, columns, rows, next);
+        for (all, sums) in all.iter_mut().zip(sums) {
+            for (c, sum) in sums.into_iter().enumerate() {
+                all[first + c * apart] = sum;
             }
         }
-        all
     }
+    all
 }
 
 /// The products of eight columns, for each row of activations. What comes behind long ones lies `next` bytes farther.

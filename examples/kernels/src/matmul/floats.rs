@@ -1,14 +1,12 @@
 //! Products with matrices of floats. Activations and sums are `f32`.
 
 use std::cell::RefCell;
-use std::marker::PhantomData;
 
 use bytemuck::{Pod, Zeroable};
 use ggml::{
     DType,
     ops::{CustomOp, CustomOptions, Operands},
 };
-use pulp::NullaryFnOnce;
 
 use super::float_rows::{FEW, Rows, with_rows};
 use super::panel::HALF;
@@ -130,7 +128,7 @@ pub(super) fn product<S: Set, T: Float>(
     sums.fill(Row::zeroed());
     for (from, rows) in (0..depth).step_by(deep).zip(parts.chunks_exact(n)) {
         let panel = &mut panel[..deep.min(depth - from)];
-        s.run(UnpackFloats::<S, T>::new(s, columns, from, panel));
+        unpack::<S, T>(s, columns, from, panel);
         tiles(s, rows, panel, sums);
     }
     for (i, sums) in sums.iter().enumerate() {
@@ -147,54 +145,49 @@ fn few<S: Set, T: Float, const C: usize, const N: usize>(
     n: usize,
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
-    let sums = s.run(FewFloats::<S, T, C, N> { s, columns, rows, dtype: PhantomData });
+    let sums = s.compiled(
+        #[inline(always)]
+        move || dots::<S, T, C, N>(s, columns, rows),
+    );
     sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, sums));
 }
 
-struct FewFloats<'a, S, T, const C: usize, const N: usize> {
+#[inline(always)]
+fn dots<S: Set, T: Float, const C: usize, const N: usize>(
     s: S,
-    columns: &'a [&'a [u8]; WIDTH],
-    rows: &'a [&'a [f32]; FEW],
-    dtype: PhantomData<T>,
-}
-
-impl<S: Set, T: Float, const C: usize, const N: usize> NullaryFnOnce for FewFloats<'_, S, T, C, N> {
-    type Output = [[f32; WIDTH]; N];
-
-    #[inline(always)]
-    fn call(self) -> Self::Output {
-        let Self { s, columns, rows, .. } = self;
-        let apart = const { WIDTH / C };
-        let columns = columns.map(vectors::<T::Bytes<S>, _>);
-        let mut x: [&[S::Bytes4]; N] = [&[]; N];
-        for (x, row) in x.iter_mut().zip(rows) {
-            *x = vectors(row);
-        }
-        let n = x[0].len();
-        let mut all = [[0.0; WIDTH]; N];
-        for from in (0..n).step_by(NEAR / N / S::LANES) {
-            let part = from..n.min(from + NEAR / N / S::LANES);
-            let mut some: [&[S::Bytes4]; N] = [&[]; N];
-            for (some, x) in some.iter_mut().zip(x) {
-                *some = &x[part.clone()];
-            }
-            for i in 0..apart {
-                // Behind the last column at each place come the first ones of the next `WIDTH` columns.
-                let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
-                let mut several: [&[T::Bytes<S>]; C] = [&[]; C];
-                for (c, column) in several.iter_mut().enumerate() {
-                    *column = &columns[i + c * apart][part.clone()];
-                }
-                let sums = dot::<S, T, C, N>(s, several, some, next * size_of_val(columns[0]));
-                for (all, sums) in all.iter_mut().zip(sums) {
-                    for (c, sum) in sums.into_iter().enumerate() {
-                        all[i + c * apart] += sum;
-                    }
-                }
-            }
-        }
-        all
+    columns: &[&[u8]; WIDTH],
+    rows: &[&[f32]; FEW],
+) -> [[f32; WIDTH]; N] {
+    let apart = const { WIDTH / C };
+    let columns = columns.map(vectors::<T::Bytes<S>, _>);
+    let mut x: [&[S::Bytes4]; N] = [&[]; N];
+    for (x, row) in x.iter_mut().zip(rows) {
+        *x = vectors(row);
     }
+    let n = x[0].len();
+    let mut all = [[0.0; WIDTH]; N];
+    for from in (0..n).step_by(NEAR / N / S::LANES) {
+        let part = from..n.min(from + NEAR / N / S::LANES);
+        let mut some: [&[S::Bytes4]; N] = [&[]; N];
+        for (some, x) in some.iter_mut().zip(x) {
+            *some = &x[part.clone()];
+        }
+        for i in 0..apart {
+            // Behind the last column at each place come the first ones of the next `WIDTH` columns.
+            let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
+            let mut several: [&[T::Bytes<S>]; C] = [&[]; C];
+            for (c, column) in several.iter_mut().enumerate() {
+                *column = &columns[i + c * apart][part.clone()];
+            }
+            let sums = dot::<S, T, C, N>(s, several, some, next * size_of_val(columns[0]));
+            for (all, sums) in all.iter_mut().zip(sums) {
+                for (c, sum) in sums.into_iter().enumerate() {
+                    all[i + c * apart] += sum;
+                }
+            }
+        }
+    }
+    all
 }
 
 /// Numbers, as many at a time as a vector has.
@@ -239,48 +232,32 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
     all
 }
 
-/// Unpacks [`WIDTH`] rows of the matrix to the columns of a panel.
-pub(crate) struct UnpackFloats<'a, S, T> {
-    s: S,
-    columns: &'a [&'a [u8]; WIDTH],
-    from: usize,
-    panel: &'a mut [Row],
-    dtype: PhantomData<T>,
-}
-
-impl<'a, S, T> UnpackFloats<'a, S, T> {
-    /// Unpacks as many numbers of each row, from `from` on, as the panel is deep.
-    pub(crate) fn new(s: S, columns: &'a [&'a [u8]; WIDTH], from: usize, panel: &'a mut [Row]) -> Self {
-        Self { s, columns, from, panel, dtype: PhantomData }
-    }
-}
-
-impl<S: Set, T: Float> NullaryFnOnce for UnpackFloats<'_, S, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let Self { s, columns, from, panel, .. } = self;
-        let deep = panel.len();
-        let panel = strips::<S>(panel);
-        for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
-            for k in 0..deep / S::LANES {
-                let mut square = S::Square::zeroed();
-                for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
-                    let bytes = &vectors::<T::Bytes<S>, _>(row)[from / S::LANES + k];
-                    s.fetch(bytes, row.len() * HALF); // the rows that come next
-                    let numbers: S::Floats = T::load(s, bytes);
-                    *to = numbers;
-                }
-                let square = s.transpose(square);
-                let rows: &[S::Floats] = bytemuck::cast_slice(std::slice::from_ref(&square));
-                let to = &mut panel[at / 2 * deep + k * S::LANES..][..S::LANES];
-                for (to, numbers) in to.iter_mut().zip(rows) {
-                    to[at % 2] = *numbers;
+/// Unpacks as many numbers of each of [`WIDTH`] rows of the matrix, from `from` on, as the panel is deep: they become its columns.
+pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usize, panel: &mut [Row]) {
+    s.compiled(
+        #[inline(always)]
+        move || {
+            let deep = panel.len();
+            let panel = strips::<S>(panel);
+            for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
+                for k in 0..deep / S::LANES {
+                    let mut square = S::Square::zeroed();
+                    for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
+                        let bytes = &vectors::<T::Bytes<S>, _>(row)[from / S::LANES + k];
+                        s.fetch(bytes, row.len() * HALF); // the rows that come next
+                        let numbers: S::Floats = T::load(s, bytes);
+                        *to = numbers;
+                    }
+                    let square = s.transpose(square);
+                    let rows: &[S::Floats] = bytemuck::cast_slice(std::slice::from_ref(&square));
+                    let to = &mut panel[at / 2 * deep + k * S::LANES..][..S::LANES];
+                    for (to, numbers) in to.iter_mut().zip(rows) {
+                        to[at % 2] = *numbers;
+                    }
                 }
             }
-        }
-    }
+        },
+    );
 }
 
 /// A panel as strips of two vectors of columns, one strip after the other: what is multiplied at a time lies together, so that
@@ -306,52 +283,44 @@ pub(crate) fn tiles<S: Set>(s: S, rows: &[&[f32]], panel: &[Row], sums: &mut [Ro
     for (rows, sums) in [(rows, sums), (last_rows, last_sums)] {
         match rows.len() {
             0 => {}
-            1 => s.run(FloatTiles::<S, 1> { s, rows, panel, sums }),
-            2 => s.run(FloatTiles::<S, 2> { s, rows, panel, sums }),
-            3 | 4 => s.run(FloatTiles::<S, 4> { s, rows, panel, sums }),
-            _ if S::LANES == HALF => s.run(FloatTiles::<S, 12> { s, rows, panel, sums }),
-            _ => s.run(FloatTiles::<S, 6> { s, rows, panel, sums }),
+            1 => some_tiles::<S, 1>(s, rows, panel, sums),
+            2 => some_tiles::<S, 2>(s, rows, panel, sums),
+            3 | 4 => some_tiles::<S, 4>(s, rows, panel, sums),
+            _ if S::LANES == HALF => some_tiles::<S, 12>(s, rows, panel, sums),
+            _ => some_tiles::<S, 6>(s, rows, panel, sums),
         }
     }
 }
 
 /// Adds the products of `R` rows and a strip of the panel at a time.
-struct FloatTiles<'a, S, const R: usize> {
-    s: S,
-    rows: &'a [&'a [f32]],
-    panel: &'a [Row],
-    sums: &'a mut [Row],
-}
-
-impl<S: Set, const R: usize> NullaryFnOnce for FloatTiles<'_, S, R> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let Self { s, rows: all_rows, panel, sums: all } = self;
-        let last = all.len() - 1;
-        let deep = all_rows[0].len();
-        let numbers: &[[S::Floats; 2]] = bytemuck::cast_slice::<_, S::Floats>(panel).as_chunks().0;
-        for (at, strip) in numbers.chunks_exact(panel.len()).enumerate() {
-            let strip = &strip[..deep];
-            for first in (0..all.len()).step_by(R) {
-                let mut rows: [&[f32]; R] = [&[]; R];
-                let mut next: [&[f32]; R] = [&[]; R];
-                for i in 0..R {
-                    let row = (first + i).min(last);
-                    rows[i] = &all_rows[row][..deep];
-                    next[i] = &all_rows[(row + R).min(last)][..deep];
-                }
-                let sums = tile::<S, R>(s, rows, next, strip);
-                for (all, sums) in all[first..].iter_mut().zip(sums) {
-                    let all: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut all.0);
-                    for (all, sum) in all[2 * at..].iter_mut().zip(sums) {
-                        *all = s.mul_add(sum, s.floats(1.0), *all);
+fn some_tiles<S: Set, const R: usize>(s: S, all_rows: &[&[f32]], panel: &[Row], all: &mut [Row]) {
+    s.compiled(
+        #[inline(always)]
+        move || {
+            let last = all.len() - 1;
+            let deep = all_rows[0].len();
+            let numbers: &[[S::Floats; 2]] = bytemuck::cast_slice::<_, S::Floats>(panel).as_chunks().0;
+            for (at, strip) in numbers.chunks_exact(panel.len()).enumerate() {
+                let strip = &strip[..deep];
+                for first in (0..all.len()).step_by(R) {
+                    let mut rows: [&[f32]; R] = [&[]; R];
+                    let mut next: [&[f32]; R] = [&[]; R];
+                    for i in 0..R {
+                        let row = (first + i).min(last);
+                        rows[i] = &all_rows[row][..deep];
+                        next[i] = &all_rows[(row + R).min(last)][..deep];
+                    }
+                    let sums = tile::<S, R>(s, rows, next, strip);
+                    for (all, sums) in all[first..].iter_mut().zip(sums) {
+                        let all: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut all.0);
+                        for (all, sum) in all[2 * at..].iter_mut().zip(sums) {
+                            *all = s.mul_add(sum, s.floats(1.0), *all);
+                        }
                     }
                 }
             }
-        }
-    }
+        },
+    );
 }
 
 /// The numbers of a cache line.

@@ -28,7 +28,7 @@ use ggml::{
 };
 
 use floats::{Bf16, F16, Float};
-pub(crate) use floats::{F32, UnpackFloats, tiles};
+pub(crate) use floats::{F32, tiles, unpack};
 use out::Out;
 pub use set::describe;
 #[cfg(test)]

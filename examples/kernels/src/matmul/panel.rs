@@ -1,7 +1,6 @@
 //! Products of many rows of activations: the matrix is unpacked to panels of columns, in which instructions read it.
 
 use bytemuck::{Pod, Zeroable};
-use pulp::NullaryFnOnce;
 
 use super::WIDTH;
 use super::activations::{BLOCK, Block};
@@ -88,46 +87,41 @@ pub(super) fn multiply<S: Set, T: Type>(
     panel: &[Panel],
     sums: &mut [Row],
 ) {
-    if S::LANES == HALF {
-        s.run(Tiles::<S, T, 4, 2> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
-    } else if S::PAIRS {
-        s.run(Tiles::<S, T, 6, 1> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
-    } else {
-        s.run(Tiles::<S, T, 3, 2> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
-    }
+    s.compiled(
+        #[inline(always)]
+        move || {
+            if S::LANES == HALF {
+                tiles::<S, T, 4, 2>(s, (blocks, n, from), panel, sums);
+            } else if S::PAIRS {
+                tiles::<S, T, 6, 1>(s, (blocks, n, from), panel, sums);
+            } else {
+                tiles::<S, T, 3, 2>(s, (blocks, n, from), panel, sums);
+            }
+        },
+    );
 }
 
 /// `R` rows and `V` vectors of columns at a time.
-struct Tiles<'a, S, T, const R: usize, const V: usize> {
+#[inline(always)]
+fn tiles<S: Set, T: Type, const R: usize, const V: usize>(
     s: S,
-    blocks: &'a [Block],
-    n: usize,
-    from: usize,
-    panel: &'a [Panel],
-    sums: &'a mut [Row],
-    dtype: std::marker::PhantomData<T>,
-}
-
-impl<S: Set, T: Type, const R: usize, const V: usize> NullaryFnOnce for Tiles<'_, S, T, R, V> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let Self { s, blocks, n, from, panel, sums: all, .. } = self;
-        let last = all.len() - 1;
-        for at in 0..WIDTH / S::LANES / V {
-            for first in (0..all.len()).step_by(R) {
-                let mut rows: [&[Block]; R] = [&[]; R];
-                let mut sums = [[S::Floats::zeroed(); V]; R];
-                for i in 0..R {
-                    let row = (first + i).min(last);
-                    rows[i] = &blocks[row * n + from..][..panel.len()];
-                    sums[i] = vectors(&all[row].0)[at];
-                }
-                let sums = tile::<S, T, R, V>(s, (rows, R * n), panel, at, sums);
-                for (all, sums) in all[first..].iter_mut().zip(sums) {
-                    all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
-                }
+    (blocks, n, from): (&[Block], usize, usize),
+    panel: &[Panel],
+    all: &mut [Row],
+) {
+    let last = all.len() - 1;
+    for at in 0..WIDTH / S::LANES / V {
+        for first in (0..all.len()).step_by(R) {
+            let mut rows: [&[Block]; R] = [&[]; R];
+            let mut sums = [[S::Floats::zeroed(); V]; R];
+            for i in 0..R {
+                let row = (first + i).min(last);
+                rows[i] = &blocks[row * n + from..][..panel.len()];
+                sums[i] = vectors(&all[row].0)[at];
+            }
+            let sums = tile::<S, T, R, V>(s, (rows, R * n), panel, at, sums);
+            for (all, sums) in all[first..].iter_mut().zip(sums) {
+                all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
             }
         }
     }

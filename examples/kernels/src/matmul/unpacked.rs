@@ -8,7 +8,7 @@ use ggml::{DType, Quantize as _, Result};
 
 use super::WIDTH;
 use super::activations::{self, BLOCK, Block};
-use super::blocks::Unpack;
+use super::blocks::unpack;
 use super::float_rows;
 use super::floats;
 use super::panel::{self, Panel};
@@ -134,7 +134,7 @@ impl<S: Set, T: Type> OfBlocks<S, T> {
             // The last columns are repeated where a panel has more.
             let columns: [&[T::Unit]; WIDTH] =
                 std::array::from_fn(|j| bytemuck::cast_slice(&bytes[(i * WIDTH + j).min(columns - 1) * row..][..row]));
-            s.run(Unpack::<S, T> { s, columns: &columns, first: 0, panel });
+            unpack::<S, T>(s, &columns, 0, panel);
         }
         Self { s, depth, list, dtype: PhantomData }
     }

@@ -60,6 +60,10 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
 
     /// Runs a function that is compiled for the instructions.
     fn run<O: NullaryFnOnce>(self, op: O) -> O::Output;
+    /// The same for a closure, which must be `#[inline(always)]`: what is not inlined is not compiled for them.
+    fn compiled<R>(self, op: impl FnOnce() -> R) -> R {
+        self.run(op)
+    }
     /// The set for a block.
     fn short(self) -> Self::Short;
 

@@ -5,7 +5,6 @@ use std::arch::x86_64::__m256i;
 use std::cell::RefCell;
 
 use bytemuck::{Pod, Zeroable};
-use pulp::NullaryFnOnce;
 
 use super::Avx;
 use crate::matmul::activations::{self, BLOCK, WHOLE};
@@ -38,7 +37,10 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
     SCRATCH.with_borrow_mut(|units| {
         let units = resize(units, few.len() * n);
         for (row, to) in few.rows().zip(units.chunks_exact_mut(n)) {
-            s.run(QuantiseUnits { row, to });
+            s.compiled(
+                #[inline(always)]
+                move || quantise(row, to),
+            );
         }
         out.each(|part, put| {
             let columns = &few.columns(part).map(bytemuck::cast_slice);
@@ -55,32 +57,23 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
     });
 }
 
-struct QuantiseUnits<'a> {
-    row: &'a [f32],
-    to: &'a mut [Unit],
-}
-
-impl NullaryFnOnce for QuantiseUnits<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number; sums of 16 bytes")]
-    fn call(self) {
-        for (to, from) in self.to.iter_mut().zip(self.row.as_chunks::<DEPTH>().0) {
-            let largest = activations::largest(from);
-            let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-            to.scale = largest / 127.0;
-            for (to, x) in to.numbers.as_flattened_mut().iter_mut().zip(from) {
-                *to = (x * by + WHOLE).to_bits() as i8;
-            }
-            for (b, numbers) in to.numbers.iter().enumerate() {
-                for (sums, half) in to.sums.iter_mut().zip(numbers.chunks_exact(BLOCK / 2)) {
-                    let mut sum = 0;
-                    for x in half {
-                        sum += i32::from(*x);
-                    }
-                    sums[b] = sum as i16;
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number; sums of 16 bytes")]
+fn quantise(row: &[f32], to: &mut [Unit]) {
+    for (to, from) in to.iter_mut().zip(row.as_chunks::<DEPTH>().0) {
+        let largest = activations::largest(from);
+        let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+        to.scale = largest / 127.0;
+        for (to, x) in to.numbers.as_flattened_mut().iter_mut().zip(from) {
+            *to = (x * by + WHOLE).to_bits() as i8;
+        }
+        for (b, numbers) in to.numbers.iter().enumerate() {
+            for (sums, half) in to.sums.iter_mut().zip(numbers.chunks_exact(BLOCK / 2)) {
+                let mut sum = 0;
+                for x in half {
+                    sum += i32::from(*x);
                 }
+                sums[b] = sum as i16;
             }
         }
     }
@@ -98,30 +91,20 @@ fn products<const VNNI: u8, T: Type, const N: usize>(
     for (row, units) in rows.iter_mut().zip(units.chunks_exact(n)) {
         *row = units;
     }
-    let sums = s.run(FewOfIntegers::<VNNI, T, N> { s, columns, rows });
-    sums.iter().enumerate().take(units.len() / n).for_each(|(i, sums)| put(i, sums));
-}
-
-struct FewOfIntegers<'a, const VNNI: u8, T: Type, const N: usize> {
-    s: Avx<VNNI>,
-    columns: &'a [&'a [T::Unit]; WIDTH],
-    rows: [&'a [Unit]; N],
-}
-
-impl<const VNNI: u8, T: Type, const N: usize> NullaryFnOnce for FewOfIntegers<'_, VNNI, T, N> {
-    type Output = [[f32; WIDTH]; N];
-
-    #[inline(always)]
-    fn call(self) -> Self::Output {
-        let mut all = [[0.0; WIDTH]; N];
-        for (c, column) in self.columns.iter().enumerate() {
-            let sums = dot::<VNNI, T, N>(self.s, column, self.rows);
-            for (all, sum) in all.iter_mut().zip(sums) {
-                all[c] = sum;
+    let sums = s.compiled(
+        #[inline(always)]
+        move || {
+            let mut all = [[0.0; WIDTH]; N];
+            for (c, column) in columns.iter().enumerate() {
+                let sums = dot::<VNNI, T, N>(s, column, rows);
+                for (all, sum) in all.iter_mut().zip(sums) {
+                    all[c] = sum;
+                }
             }
-        }
-        all
-    }
+            all
+        },
+    );
+    sums.iter().enumerate().take(units.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
 /// The product of a column, for each row of activations.
