@@ -1,16 +1,12 @@
 //! Products with matrices in blocks of integers.
 
-use std::cell::RefCell;
-
 use bytemuck::Zeroable;
-use ggml::ops::{CustomOp, CustomOptions, Operands};
 
-use super::activations::{self, BLOCK, Block};
-use super::few_rows::FewRows;
+use super::activations::Block;
 use super::panel::{self, HALF, Panel};
 use super::set::Set;
 use super::types::{self, EIGHT, Eight, Type, each_block};
-use super::{Out, WIDTH, resize, weights};
+use super::{WIDTH, resize};
 use crate::panels::Row;
 
 /// Up to so many rows of activations, a matrix is unpacked by parts.
@@ -23,45 +19,6 @@ const PAIRS: usize = EIGHT / 2;
 const AHEAD: usize = 1024;
 /// Eight rows of at most so many bytes are fetched as a whole while the eight before them are multiplied.
 const SHORT: usize = 1024;
-
-/// Memory for what is computed on the way.
-#[derive(Default)]
-struct BlockScratch {
-    blocks: Vec<Block>,
-    panel: Vec<Panel>,
-    sums: Vec<Row>,
-}
-
-thread_local! {
-    /// Memory that a thread keeps from one product to the next.
-    static SCRATCH: RefCell<BlockScratch> = RefCell::default();
-}
-
-/// The operation for matrices of a type. Each task computes some columns of all rows, so that the matrix is read once.
-pub(super) fn operation<S: Set, T: Type>(s: S) -> CustomOp<f32> {
-    CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
-        SCRATCH.with_borrow_mut(|scratch| multiply::<S, T>(s, Out::new(out), &operands, scratch));
-    })
-}
-
-/// Computes columns of the product.
-fn multiply<S: Set, T: Type>(s: S, mut out: Out<'_>, operands: &Operands<'_>, scratch: &mut BlockScratch) {
-    let x = operands.rows::<f32>(1);
-    let [depth, rows, ..] = x.shape();
-    let few = FewRows::new(operands, 0, rows, |i| (x.row([i, 0, 0]), i));
-    if few.is_some_and(|few| s.multiply_few::<T>(&mut out, &few)) {
-        return;
-    }
-    let BlockScratch { blocks, panel, sums } = scratch;
-    let n = depth / BLOCK;
-    let blocks = resize(blocks, rows * n);
-    for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
-        activations::quantise(s, x.row([i, 0, 0]), T::HALVES, to);
-    }
-    out.each(|part, put| {
-        product::<S, T>(s, &weights(operands, part, 0).map(bytemuck::cast_slice), blocks, (panel, sums), put);
-    });
-}
 
 /// The products of columns and rows of activations. Matrices stay packed where the rows are few.
 pub(super) fn product<S: Set, T: Type>(

@@ -1,17 +1,12 @@
 //! Products with matrices of floats. Activations and sums are `f32`.
 
-use std::cell::RefCell;
-
 use bytemuck::{Pod, Zeroable};
-use ggml::{
-    DType,
-    ops::{CustomOp, CustomOptions, Operands},
-};
+use ggml::DType;
 
-use super::float_rows::{FEW, Rows, with_rows};
+use super::float_rows::{FEW, Rows};
 use super::panel::HALF;
 use super::set::Set;
-use super::{Out, WIDTH, resize, weights};
+use super::{WIDTH, resize};
 use crate::panels::Row;
 
 /// The numbers of all rows of activations that are multiplied at a time, where there are few: they stay in the nearest cache.
@@ -76,30 +71,6 @@ pub(super) struct FloatScratch {
     sums: Vec<Row>,
     /// Rows of activations, in parts.
     pub(super) parts: Vec<f32>,
-}
-
-thread_local! {
-    /// Memory that a thread keeps from one product to the next.
-    static SCRATCH: RefCell<FloatScratch> = RefCell::default();
-}
-
-/// The operation for matrices of a type. Each task computes some columns of all rows, so that the matrix is read once.
-pub(super) fn operation<S: Set, T: Float>(s: S) -> CustomOp<f32> {
-    CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
-        multiply::<S, T>(s, Out::new(out), &operands);
-    })
-}
-
-/// Computes columns of the product.
-pub(super) fn multiply<S: Set, T: Float>(s: S, mut out: Out<'_>, operands: &Operands<'_>) {
-    let x = operands.rows::<f32>(1);
-    let [_, n, ..] = x.shape();
-    let row = |i| x.row([i, 0, 0]);
-    SCRATCH.with_borrow_mut(|scratch| {
-        with_rows(n, row, scratch, |rows, scratch| {
-            out.each(|part, put| product::<S, T>(s, &weights(operands, part, 0), rows, scratch, put));
-        });
-    });
 }
 
 /// The products of columns and rows of activations. Matrices stay packed where the rows are few.

@@ -7,12 +7,11 @@
 
 mod activations;
 mod blocks;
-mod experts;
-mod few_rows;
 mod float_rows;
 mod floats;
 mod out;
 mod panel;
+mod products;
 pub(crate) mod set;
 #[cfg(test)]
 mod tests;
@@ -47,7 +46,7 @@ const DEPTH: usize = 256;
 /// and F16C, or where a variable turns them on for NEON, for `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, `q4_1`, `q5_0`, `q4_K`, `q5_K`, `q6_K`, `iq4_nl`, `iq4_xs` and `mxfp4`.
 /// [`describe`] says which instructions are used.
 pub fn multiplies(dtype: DType, ne: [i64; 4]) -> bool {
-    operations_of(level(), dtype).is_some() && has_whole_tiles(ne)
+    operation_of(level(), dtype).is_some() && has_whole_tiles(ne)
 }
 
 /// Whether a row of the tensor lies together in memory.
@@ -109,11 +108,11 @@ fn mul_mat_at<'c>(level: Level, ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) 
     let [x_depth, rows, n2, n3] = x.ne();
     let fits = x.dtype() == DType::F32 && x_depth == depth && [n2, n3] == [1, 1] && has_whole_tiles(w.ne());
     let fits = fits && has_dense_rows(w) && has_dense_rows(x);
-    let Some(Operations { one, .. }) = operations_of(level, w.dtype()).filter(|_| fits) else {
+    let Some(op) = operation_of(level, w.dtype()).filter(|_| fits) else {
         return ctx.mul_mat(w, x);
     };
     let width = i64::try_from(WIDTH).unwrap_or(1);
-    ctx.reshape(ctx.custom_op(one, &[w, x], [width, columns / width, rows])?, [columns, rows])
+    ctx.reshape(ctx.custom_op(op, &[w, x], [width, columns / width, rows])?, [columns, rows])
 }
 
 /// `w x` for the experts that rows pick, as [`Context::mul_mat_id`]: `w` is `[depth, columns, experts]`, `x`
@@ -151,43 +150,36 @@ fn mul_mat_id_at<'c>(
     let fits =
         fits && [x_depth, x_tokens, w3, x3, i2, i3] == [depth, tokens, 1, 1, 1, 1] && [1, used].contains(&several);
     let fits = fits && has_dense_rows(w) && has_dense_rows(x);
-    let Some(Operations { experts, .. }) = operations_of(level, w.dtype()).filter(|_| fits) else {
+    let Some(op) = operation_of(level, w.dtype()).filter(|_| fits) else {
         return ctx.mul_mat_id(w, x, ids);
     };
     let width = i64::try_from(WIDTH).unwrap_or(1);
-    let y = ctx.custom_op(experts, &[w, x, ids], [width, columns / width, used, tokens])?;
+    let y = ctx.custom_op(op, &[w, x, ids], [width, columns / width, used, tokens])?;
     ctx.reshape(y, [columns, used, tokens])
 }
 
 /// What computes products with matrices of a type.
-struct Operations {
-    dtype: DType,
-    one: CustomOp<f32>,
-    experts: CustomOp<f32>,
-}
+type Operation = (DType, CustomOp<f32>);
 
-/// The operations for matrices of a type, if the processor has the instructions.
-fn operations_of(level: Level, dtype: DType) -> Option<&'static Operations> {
-    static ALL: [OnceLock<Vec<Operations>>; Level::ALL.len()] = [const { OnceLock::new() }; Level::ALL.len()];
+/// The operation for matrices of a type, or for one of each expert, if the processor has the instructions.
+fn operation_of(level: Level, dtype: DType) -> Option<&'static CustomOp<f32>> {
+    static ALL: [OnceLock<Vec<Operation>>; Level::ALL.len()] = [const { OnceLock::new() }; Level::ALL.len()];
     let list = ALL[level as usize].get_or_init(|| with_set!(level, s => operations(s, level)).unwrap_or_default());
-    list.iter().find(|of| of.dtype == dtype)
+    list.iter().find(|of| of.0 == dtype).map(|of| &of.1)
 }
 
 /// The operations of a set.
-fn operations<S: Set>(s: S, level: Level) -> Vec<Operations> {
-    fn blocks<S: Set, T: Type>(s: S) -> Operations {
-        let (one, experts) = (blocks::operation::<S, T>(s), experts::blocks::<S, T>(s));
-        Operations { dtype: T::DTYPE, one, experts }
+fn operations<S: Set>(s: S, level: Level) -> Vec<Operation> {
+    fn blocks<S: Set, T: Type>(s: S) -> Operation {
+        (T::DTYPE, products::blocks::<S, T>(s))
     }
-    fn floats<S: Set, T: Float>(s: S, other: Option<CustomOp<f32>>) -> Operations {
-        let one = other.unwrap_or_else(|| floats::operation::<S, T>(s));
-        Operations { dtype: T::DTYPE, one, experts: experts::floats::<S, T>(s) }
+    fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
+        (T::DTYPE, products::floats::<S, T>(s, tiled))
     }
-    let tiles = if level == Level::Amx { s.tiles_operation() } else { None };
     vec![
-        floats::<S, F16>(s, tiles),
-        floats::<S, F32>(s, None),
-        floats::<S, Bf16>(s, None),
+        floats::<S, F16>(s, level == Level::Amx),
+        floats::<S, F32>(s, false),
+        floats::<S, Bf16>(s, false),
         blocks::<S, Q8_0>(s),
         blocks::<S, Q4_0>(s),
         blocks::<S, Q4_1>(s),

@@ -4,7 +4,7 @@
 
 use ggml::{Context, DType, Device, Quantize as _, Weights, WeightsBuilder};
 
-use super::{Level, levels, mul_mat_at, mul_mat_id_at, multiplies, operations_of};
+use super::{Level, levels, mul_mat_at, mul_mat_id_at, multiplies, operation_of};
 use crate::tests::{close, compute, dot, random};
 
 const TYPES: [DType; 13] = [
@@ -100,7 +100,7 @@ fn random_blocks_by_each_set() {
             let weights = matrix(dtype, [depth, columns], &w);
             let threads = 1 + rows % 3;
             for level in levels() {
-                assert!(operations_of(level, dtype).is_some(), "{level:?} {dtype}");
+                assert!(operation_of(level, dtype).is_some(), "{level:?} {dtype}");
                 let found = product(level, &weights, &x, depth, threads);
                 let used = if is_float(dtype) { x.clone() } else { rounded(&x, together(level, dtype, rows)) };
                 let pairs = used.chunks(depth).flat_map(|x| stands_for.chunks(depth).map(move |w| (w, x)));

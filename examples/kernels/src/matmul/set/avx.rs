@@ -16,7 +16,8 @@ use pulp::NullaryFnOnce;
 use super::Set;
 use crate::matmul::Out;
 use crate::matmul::activations::{BLOCK, Block};
-use crate::matmul::few_rows::FewRows;
+use crate::matmul::float_rows::FEW;
+use crate::matmul::products::Group;
 use crate::matmul::types::Type;
 
 pulp::simd_type! {
@@ -356,10 +357,10 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
         all
     }
 
-    fn multiply_few<T: Type>(self, out: &mut Out<'_>, few: &FewRows<'_>) -> bool {
-        let can = T::INTEGERS && (Self::SIGNED || T::BITS < 8);
+    fn multiply_few<T: Type>(self, out: &mut Out<'_>, group: &Group<'_>) -> bool {
+        let can = T::INTEGERS && (Self::SIGNED || T::BITS < 8) && group.len() <= FEW;
         if can {
-            few::multiply::<VNNI, T>(self, out, few);
+            few::multiply::<VNNI, T>(self, out, group);
         }
         can
     }

@@ -10,7 +10,7 @@ mod neon;
 mod plain;
 
 use bytemuck::Pod;
-use ggml::ops::CustomOp;
+use ggml::ops::Operands;
 use pulp::NullaryFnOnce;
 
 pub use choice::describe;
@@ -28,8 +28,8 @@ pub(crate) use {
 
 use super::Out;
 use super::activations::{self, BLOCK, Block};
-use super::few_rows::FewRows;
 use super::panel::{self, Quad};
+use super::products::Group;
 use super::types::Type;
 
 /// The instructions of a processor. A value shows that the processor has them.
@@ -176,12 +176,12 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     }
 
     /// Computes the products of few rows, if there is a function for the type that does it faster than [`super::blocks`].
-    fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &FewRows<'_>) -> bool {
+    fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &Group<'_>) -> bool {
         false
     }
 
-    /// The operation for matrices of `f16` by tiles, if the set has them.
-    fn tiles_operation(self) -> Option<CustomOp<f32>> {
-        None
+    /// Computes products with a matrix of `f16` by tiles, if the set has them and rows are many.
+    fn multiply_tiles(self, _: &mut Out<'_>, _: &Operands<'_>) -> bool {
+        false
     }
 }

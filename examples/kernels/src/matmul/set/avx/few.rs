@@ -8,7 +8,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::Avx;
 use crate::matmul::activations::{self, BLOCK, WHOLE};
-use crate::matmul::few_rows::FewRows;
+use crate::matmul::products::Group;
 use crate::matmul::set::Set;
 use crate::matmul::types::{self, Type, each_block};
 use crate::matmul::{DEPTH, Out, WIDTH, resize};
@@ -32,20 +32,21 @@ thread_local! {
 }
 
 /// Computes columns of the product.
-pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>, few: &FewRows<'_>) {
-    let n = few.depth() / DEPTH;
+pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>, group: &Group<'_>) {
+    let n = group.activations(0).len() / DEPTH;
     SCRATCH.with_borrow_mut(|units| {
-        let units = resize(units, few.len() * n);
-        for (row, to) in few.rows().zip(units.chunks_exact_mut(n)) {
+        let units = resize(units, group.len() * n);
+        for (i, to) in units.chunks_exact_mut(n).enumerate() {
+            let row = group.activations(i);
             s.compiled(
                 #[inline(always)]
                 move || quantise(row, to),
             );
         }
         out.each(|part, put| {
-            let columns = &few.columns(part).map(bytemuck::cast_slice);
-            let put = &mut |i, values: &[f32]| put(few.place(i), values);
-            match few.len() {
+            let columns = &group.columns(part).map(bytemuck::cast_slice);
+            let put = &mut |i, values: &[f32]| put(group.place(i), values);
+            match group.len() {
                 1 => products::<VNNI, T, 1>(s, columns, units, put),
                 2 => products::<VNNI, T, 2>(s, columns, units, put),
                 3 => products::<VNNI, T, 3>(s, columns, units, put),

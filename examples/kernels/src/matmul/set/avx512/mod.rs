@@ -11,16 +11,15 @@ use std::arch::x86_64::{__m512, __m512i, _mm512_dpbusd_epi32};
 use std::cell::RefCell;
 
 use ggml::DType;
-use ggml::ops::{CustomOp, CustomOptions};
+use ggml::ops::Operands;
 use pulp::NullaryFnOnce;
 
 use super::Set;
 use super::avx::{Avx, EVEX};
 use crate::matmul::Out;
 use crate::matmul::activations::{BLOCK, Block};
-use crate::matmul::few_rows::FewRows;
 use crate::matmul::float_rows::FEW;
-use crate::matmul::floats::{self, F16};
+use crate::matmul::products::Group;
 use crate::matmul::types::Type;
 pub(super) use amx::any as has_tiles;
 
@@ -200,33 +199,25 @@ impl Set for Avx512 {
         if matches!(T::DTYPE, DType::Q4_0) { 4 } else { 8 }
     }
 
-    fn multiply_few<T: Type>(self, out: &mut Out<'_>, few: &FewRows<'_>) -> bool {
-        self.short.multiply_few::<T>(out, few)
+    fn multiply_few<T: Type>(self, out: &mut Out<'_>, group: &Group<'_>) -> bool {
+        self.short.multiply_few::<T>(out, group)
     }
 
-    fn tiles_operation(self) -> Option<CustomOp<f32>> {
-        Some(tiles_operation(self))
+    fn multiply_tiles(self, out: &mut Out<'_>, operands: &Operands<'_>) -> bool {
+        let [_, rows, ..] = operands.rows::<f32>(1).shape();
+        // Steps are not worth configuring tiles.
+        let Some(tiles) = (rows > FEW).then(amx::AmxTiles::new).flatten() else {
+            return false;
+        };
+        TILES.with_borrow_mut(|scratch| {
+            // SAFETY: the processor has the target features (the type's invariant).
+            unsafe { tiled::multiply(self, &tiles, out, operands, scratch) }
+        });
+        true
     }
 }
 
 thread_local! {
     /// Memory that a thread keeps from one product to the next.
     static TILES: RefCell<tiled::AmxScratch> = RefCell::default();
-}
-
-/// The operation for matrices of `f16` by tiles.
-fn tiles_operation(s: Avx512) -> CustomOp<f32> {
-    CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
-        let [_, _, rows, _] = out.shape();
-        let out = Out::new(out);
-        // Steps are not worth configuring tiles.
-        if let Some(tiles) = (rows > FEW).then(amx::AmxTiles::new).flatten() {
-            TILES.with_borrow_mut(|scratch| {
-                // SAFETY: the processor has the target features, as `s` shows.
-                unsafe { tiled::multiply(s, &tiles, out, &operands, scratch) }
-            });
-        } else {
-            floats::multiply::<_, F16>(s, out, &operands);
-        }
-    })
 }

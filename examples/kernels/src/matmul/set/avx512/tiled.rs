@@ -34,7 +34,7 @@ pub(super) struct AmxScratch {
 pub(super) fn multiply(
     s: Avx512,
     tiles: &AmxTiles,
-    mut out: Out<'_>,
+    out: &mut Out<'_>,
     operands: &Operands<'_>,
     scratch: &mut AmxScratch,
 ) {
