@@ -192,7 +192,7 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
             *sum = s.mul_add(whole, s.mul(scales, scale), *sum);
         }
         if T::OFFSETS {
-            *sum = s.mul_sub(others, s.floats(x.total), *sum);
+            *sum = s.mul_add(others, s.floats(x.total), *sum);
         }
     }
 }

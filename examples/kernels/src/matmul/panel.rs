@@ -181,7 +181,7 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
             for (sums, row) in sums.iter_mut().zip(rows) {
                 let total = s.floats(row[i].total);
                 for v in 0..V {
-                    sums[v] = s.mul_sub(offsets[v], total, sums[v]);
+                    sums[v] = s.mul_add(offsets[v], total, sums[v]);
                 }
             }
         }

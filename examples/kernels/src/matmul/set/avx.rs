@@ -216,11 +216,6 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
-    fn mul_sub(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        self.0.fma._mm256_fnmadd_ps(a, b, c)
-    }
-
-    #[inline(always)]
     fn sum(self, x: __m256) -> f32 {
         let x: [f32; 8] = bytemuck::cast(x);
         let four = [x[0] + x[4], x[1] + x[5], x[2] + x[6], x[3] + x[7]];

@@ -84,8 +84,6 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a b + c`.
     fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// `c - a b`.
-    fn mul_sub(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// The sum of all lanes.
     fn sum(self, x: Self::Floats) -> f32;
 

@@ -176,11 +176,6 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     }
 
     #[inline(always)]
-    fn mul_sub(self, a: [float32x4_t; 2], b: [float32x4_t; 2], c: [float32x4_t; 2]) -> [float32x4_t; 2] {
-        [self.0.vfmsq_f32(c[0], a[0], b[0]), self.0.vfmsq_f32(c[1], a[1], b[1])]
-    }
-
-    #[inline(always)]
     fn sum(self, x: [float32x4_t; 2]) -> f32 {
         self.0.vaddvq_f32(self.0.vaddq_f32(x[0], x[1]))
     }

@@ -77,10 +77,6 @@ impl Set for Plain {
         each(self.mul(a, b), c, |ab, c| ab + c)
     }
 
-    fn mul_sub(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
-        each(self.mul(a, b), c, |ab, c| c - ab)
-    }
-
     fn sum(self, x: [f32; LANES]) -> f32 {
         x.iter().sum()
     }

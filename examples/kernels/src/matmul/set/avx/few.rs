@@ -108,6 +108,16 @@ fn products<const VNNI: u8, T: Type, const N: usize>(
     sums.iter().enumerate().take(units.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
+/// The scales of first halves of blocks, then those of second halves; and what sums of these halves are multiplied by.
+#[inline(always)]
+fn integers<const VNNI: u8, T: Type>(s: Avx<VNNI>, unit: &T::Unit) -> [__m256i; 2] {
+    let [first, second] = T::integers(s, [unit]);
+    let scales = [first, if T::HALVES == 2 { second } else { first }];
+    let others = if T::OFFSETS { [second; 2] } else { scales };
+    let avx2 = s.0.avx2;
+    [avx2._mm256_cvtepi8_epi16(bytemuck::cast(scales)), avx2._mm256_cvtepi8_epi16(bytemuck::cast(others))]
+}
+
 /// The product of a column, for each row of activations.
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "offsets have six bits")]
@@ -128,8 +138,7 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
         for line in (0..size_of::<T::Unit>()).step_by(64) {
             s.fetch(unit, AHEAD + line);
         }
-        let [scales, others] = T::integers(s, unit);
-        let scales = avx2._mm256_cvtepi8_epi16(bytemuck::cast(scales));
+        let [scales, others] = integers::<VNNI, T>(s, unit);
         let mut sums = [__m256i::zeroed(); N];
         each_block!(T, B => {
             let numbers = types::numbers::<_, T, B>(s, unit);
@@ -140,13 +149,12 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
             }
         });
         let [by, factor] = T::factors(s, unit);
-        let less = if T::OFFSETS { factor } else { T::OFFSET as f32 * by };
+        let more = if T::OFFSETS { factor } else { -T::OFFSET as f32 * by };
         for ((all, sums), row) in all.iter_mut().zip(sums).zip(rows) {
             *all = s.mul_add(s.convert(sums), s.floats(by * row[u].scale), *all);
             if T::OFFSETS || T::OFFSET != 0 {
-                let others = avx2._mm256_cvtepi8_epi16(bytemuck::cast(others));
                 let sums = avx2._mm256_madd_epi16(others, bytemuck::cast(row[u].sums));
-                *all = s.mul_sub(s.convert(sums), s.floats(less * row[u].scale), *all);
+                *all = s.mul_add(s.convert(sums), s.floats(more * row[u].scale), *all);
             }
         }
     }

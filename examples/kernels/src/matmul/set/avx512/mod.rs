@@ -130,11 +130,6 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
-    fn mul_sub(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        self.has.avx512f._mm512_fnmadd_ps(a, b, c)
-    }
-
-    #[inline(always)]
     fn sum(self, x: __m512) -> f32 {
         self.has.avx512f._mm512_reduce_add_ps(x)
     }
