@@ -61,7 +61,8 @@ pub(super) fn unpack<S: Set, T: Type>(s: S, columns: &[&[T::Unit]; WIDTH], first
     );
 }
 
-/// The products of up to `N` rows of activations.
+/// The products of up to `N` rows of activations. Eight rows of the matrix are read at a time, once, and multiplied by all rows of
+/// activations. Long ones are far apart: memory is read faster at several places at once.
 fn few<S: Set, T: Type, const N: usize>(
     s: S,
     columns: &[&[T::Unit]; WIDTH],
@@ -75,38 +76,29 @@ fn few<S: Set, T: Type, const N: usize>(
     }
     let sums = s.compiled(
         #[inline(always)]
-        move || dots::<S, T, N>(s, columns, rows),
+        move || {
+            const TIMES: usize = WIDTH / EIGHT;
+            let row = size_of_val(columns[0]);
+            let mut all = [[0.0; WIDTH]; N];
+            for i in 0..TIMES {
+                let (first, apart) = if row <= SHORT { (i * EIGHT, 1) } else { (i, TIMES) };
+                let mut eight = [columns[first]; EIGHT];
+                for (c, column) in eight.iter_mut().enumerate() {
+                    *column = columns[first + c * apart];
+                }
+                // Behind the last column at each place come the first ones of the next `WIDTH` columns.
+                let next = if i + 1 < TIMES { 0 } else { (WIDTH - TIMES) * row };
+                let sums = dot::<S, T, N>(s, eight, rows, next);
+                for (all, sums) in all.iter_mut().zip(sums) {
+                    for (c, sum) in sums.into_iter().enumerate() {
+                        all[first + c * apart] = sum;
+                    }
+                }
+            }
+            all
+        },
     );
     sums.iter().enumerate().take(blocks.len() / n).for_each(|(i, sums)| put(i, sums));
-}
-
-/// Eight rows of the matrix are read at a time, once, and multiplied by all rows of activations. Long ones are far apart: memory
-/// is read faster at several places at once.
-#[inline(always)]
-fn dots<S: Set, T: Type, const N: usize>(
-    s: S,
-    all_columns: &[&[T::Unit]; WIDTH],
-    rows: [&[Block]; N],
-) -> [[f32; WIDTH]; N] {
-    const TIMES: usize = WIDTH / EIGHT;
-    let row = size_of_val(all_columns[0]);
-    let mut all = [[0.0; WIDTH]; N];
-    for i in 0..TIMES {
-        let (first, apart) = if row <= SHORT { (i * EIGHT, 1) } else { (i, TIMES) };
-        let mut columns = [all_columns[first]; EIGHT];
-        for (c, column) in columns.iter_mut().enumerate() {
-            *column = all_columns[first + c * apart];
-        }
-        // Behind the last column at each place come the first ones of the next `WIDTH` columns.
-        let next = if i + 1 < TIMES { 0 } else { (WIDTH - TIMES) * row };
-        let sums = dot::<S, T, N>(s, columns, rows, next);
-        for (all, sums) in all.iter_mut().zip(sums) {
-            for (c, sum) in sums.into_iter().enumerate() {
-                all[first + c * apart] = sum;
-            }
-        }
-    }
-    all
 }
 
 /// The products of eight columns, for each row of activations. What comes behind long ones lies `next` bytes farther.
@@ -169,26 +161,21 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
         let halves = s.twice(&x.numbers);
         let scale = s.floats(x.scale);
         let starts = if offset == 0 { [0; 2] } else { x.starts(offset, T::HALVES) };
-        if T::HALVES == 2 {
-            for (h, scales) in [scales, others].into_iter().enumerate() {
-                let mut whole = [s.ints(0); PAIRS];
-                for (whole, numbers) in whole.iter_mut().zip(numbers[h]) {
-                    *whole = s.end(*whole, s.dot(T::BITS, s.begin(*whole), numbers, halves[h]));
-                }
-                let whole = s.convert(s.eight(s.ints(starts[h]), whole));
-                *sum = s.mul_add(whole, s.mul(scales, scale), *sum);
-            }
-        } else {
+        let together = 2 / T::HALVES;
+        for (h, scales) in [scales, others].into_iter().enumerate().take(T::HALVES) {
             let mut whole = [s.ints(0); PAIRS];
             for (p, whole) in whole.iter_mut().enumerate() {
-                let mut products = s.dot(T::BITS, s.begin(*whole), numbers[0][p], halves[0]);
-                if S::most(T::BITS) == 1 {
-                    *whole = s.end(*whole, products);
-                    products = s.begin(*whole);
+                let mut products = s.begin(*whole);
+                for half in h * together..(h + 1) * together {
+                    if half > h && S::most(T::BITS) == 1 {
+                        *whole = s.end(*whole, products);
+                        products = s.begin(*whole);
+                    }
+                    products = s.dot(T::BITS, products, numbers[half][p], halves[half]);
                 }
-                *whole = s.end(*whole, s.dot(T::BITS, products, numbers[1][p], halves[1]));
+                *whole = s.end(*whole, products);
             }
-            let whole = s.convert(s.eight(s.ints(starts[0]), whole));
+            let whole = s.convert(s.eight(s.ints(starts[h]), whole));
             *sum = s.mul_add(whole, s.mul(scales, scale), *sum);
         }
         if T::OFFSETS {

@@ -118,47 +118,40 @@ fn few<S: Set, T: Float, const C: usize, const N: usize>(
 ) {
     let sums = s.compiled(
         #[inline(always)]
-        move || dots::<S, T, C, N>(s, columns, rows),
-    );
-    sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, sums));
-}
-
-#[inline(always)]
-fn dots<S: Set, T: Float, const C: usize, const N: usize>(
-    s: S,
-    columns: &[&[u8]; WIDTH],
-    rows: &[&[f32]; FEW],
-) -> [[f32; WIDTH]; N] {
-    let apart = const { WIDTH / C };
-    let columns = columns.map(vectors::<T::Bytes<S>, _>);
-    let mut x: [&[S::Bytes4]; N] = [&[]; N];
-    for (x, row) in x.iter_mut().zip(rows) {
-        *x = vectors(row);
-    }
-    let n = x[0].len();
-    let mut all = [[0.0; WIDTH]; N];
-    for from in (0..n).step_by(NEAR / N / S::LANES) {
-        let part = from..n.min(from + NEAR / N / S::LANES);
-        let mut some: [&[S::Bytes4]; N] = [&[]; N];
-        for (some, x) in some.iter_mut().zip(x) {
-            *some = &x[part.clone()];
-        }
-        for i in 0..apart {
-            // Behind the last column at each place come the first ones of the next `WIDTH` columns.
-            let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
-            let mut several: [&[T::Bytes<S>]; C] = [&[]; C];
-            for (c, column) in several.iter_mut().enumerate() {
-                *column = &columns[i + c * apart][part.clone()];
+        move || {
+            let apart = const { WIDTH / C };
+            let columns = columns.map(vectors::<T::Bytes<S>, _>);
+            let mut x: [&[S::Bytes4]; N] = [&[]; N];
+            for (x, row) in x.iter_mut().zip(rows) {
+                *x = vectors(row);
             }
-            let sums = dot::<S, T, C, N>(s, several, some, next * size_of_val(columns[0]));
-            for (all, sums) in all.iter_mut().zip(sums) {
-                for (c, sum) in sums.into_iter().enumerate() {
-                    all[i + c * apart] += sum;
+            let deep = x[0].len();
+            let mut all = [[0.0; WIDTH]; N];
+            for from in (0..deep).step_by(NEAR / N / S::LANES) {
+                let part = from..deep.min(from + NEAR / N / S::LANES);
+                let mut some: [&[S::Bytes4]; N] = [&[]; N];
+                for (some, x) in some.iter_mut().zip(x) {
+                    *some = &x[part.clone()];
+                }
+                for i in 0..apart {
+                    // Behind the last column at each place come the first ones of the next `WIDTH` columns.
+                    let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
+                    let mut several: [&[T::Bytes<S>]; C] = [&[]; C];
+                    for (c, column) in several.iter_mut().enumerate() {
+                        *column = &columns[i + c * apart][part.clone()];
+                    }
+                    let sums = dot::<S, T, C, N>(s, several, some, next * size_of_val(columns[0]));
+                    for (all, sums) in all.iter_mut().zip(sums) {
+                        for (c, sum) in sums.into_iter().enumerate() {
+                            all[i + c * apart] += sum;
+                        }
+                    }
                 }
             }
-        }
-    }
-    all
+            all
+        },
+    );
+    sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, sums));
 }
 
 /// Numbers, as many at a time as a vector has.

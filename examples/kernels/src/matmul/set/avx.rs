@@ -29,20 +29,18 @@ pulp::simd_type! {
         fma: "fma",
         f16c: "f16c",
     }
-
-    /// For VNNI of AVX-512.
-    struct Evex {
-        avx512vl: "avx512vl",
-        avx512vnni: "avx512vnni",
-    }
 }
 
 /// No VNNI.
-pub(crate) const NONE: u8 = 0;
+const NONE: u8 = 0;
 /// That of processors without AVX-512.
-pub(crate) const VEX: u8 = 1;
+const VEX: u8 = 1;
 /// That of AVX-512.
-pub(crate) const EVEX: u8 = 2;
+const EVEX: u8 = 2;
+
+pub(crate) type Avx2 = Avx<NONE>;
+pub(crate) type AvxVnni = Avx<VEX>;
+pub(super) type AvxEvex = Avx<EVEX>;
 
 /// # Invariants
 ///
@@ -56,7 +54,7 @@ impl<const VNNI: u8> Avx<VNNI> {
         let vnni = match VNNI {
             NONE => true,
             VEX => is_x86_feature_detected!("avxvnni"),
-            _ => Evex::is_available(),
+            _ => is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni"),
         };
         Common::try_new().filter(|_| vnni).map(Self)
     }
@@ -88,24 +86,6 @@ fn in_turn(mut x: __m256i) -> __m256i {
 
 // Closures and `map` are not always inlined; what isn't, isn't compiled for the instructions.
 impl<const VNNI: u8> Avx<VNNI> {
-    /// A vector, and itself with its halves swapped.
-    #[inline(always)]
-    fn swapped(self, x: __m256i) -> (__m256i, __m256i) {
-        (x, self.0.avx2._mm256_permute2x128_si256::<1>(x, x))
-    }
-
-    /// With the pairs of each half swapped.
-    #[inline(always)]
-    fn swapped_pairs(self, x: __m256i) -> (__m256i, __m256i) {
-        (x, self.0.avx2._mm256_shuffle_epi32::<0b01_00_11_10>(x))
-    }
-
-    /// With the lanes of each pair swapped.
-    #[inline(always)]
-    fn swapped_lanes(self, x: __m256i) -> (__m256i, __m256i) {
-        (x, self.0.avx2._mm256_shuffle_epi32::<0b10_11_00_01>(x))
-    }
-
     /// The sums of two products of weights and signed bytes each, in 16 bits.
     #[inline(always)]
     fn pairs(self, bits: u32, weights: __m256i, x: __m256i) -> __m256i {
@@ -116,13 +96,24 @@ impl<const VNNI: u8> Avx<VNNI> {
         avx2._mm256_maddubs_epi16(avx2._mm256_abs_epi8(weights), avx2._mm256_sign_epi8(x, weights))
     }
 
+    /// All lanes combined; what combines two vectors must be `#[inline(always)]`.
+    #[inline(always)]
+    fn all(self, x: __m256i, combine: impl Fn(__m256i, __m256i) -> __m256i) -> i32 {
+        let avx2 = self.0.avx2;
+        let x = combine(x, avx2._mm256_permute2x128_si256::<1>(x, x));
+        let x = combine(x, avx2._mm256_shuffle_epi32::<0b01_00_11_10>(x)); // pairs swapped
+        let x = combine(x, avx2._mm256_shuffle_epi32::<0b10_11_00_01>(x)); // lanes swapped
+        bytemuck::cast::<_, [i32; 8]>(x)[0]
+    }
+
     /// The sum of all lanes.
     #[inline(always)]
     fn total(self, x: __m256i) -> i32 {
-        let (a, b) = self.swapped(x);
-        let (a, b) = self.swapped_pairs(self.0.avx2._mm256_add_epi32(a, b));
-        let (a, b) = self.swapped_lanes(self.0.avx2._mm256_add_epi32(a, b));
-        bytemuck::cast::<_, [i32; 8]>(self.0.avx2._mm256_add_epi32(a, b))[0]
+        self.all(
+            x,
+            #[inline(always)]
+            |a, b| self.0.avx2._mm256_add_epi32(a, b),
+        )
     }
 
     /// Lanes 0 to 3 of four columns, in the lower half, and 4 to 7 in the upper one.
@@ -321,11 +312,12 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
             let size = avx2._mm256_and_si256(bytemuck::cast(x), avx._mm256_set1_epi32(i32::MAX));
             largest = avx2._mm256_max_epu32(largest, size);
         }
-        let (a, b) = self.swapped(largest);
-        let (a, b) = self.swapped_pairs(avx2._mm256_max_epu32(a, b));
-        let (a, b) = self.swapped_lanes(avx2._mm256_max_epu32(a, b));
-        let largest: [f32; 8] = bytemuck::cast(avx2._mm256_max_epu32(a, b));
-        let largest = largest[0];
+        let largest = self.all(
+            largest,
+            #[inline(always)]
+            |a, b| avx2._mm256_max_epu32(a, b),
+        );
+        let largest = f32::from_bits(largest.cast_unsigned());
         let by = avx._mm256_set1_ps(if largest > 0.0 { 127.0 / largest } else { 0.0 });
         let mut whole = [__m256i::zeroed(); 4];
         for (whole, x) in whole.iter_mut().zip(values) {

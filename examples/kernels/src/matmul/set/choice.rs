@@ -131,39 +131,25 @@ pub(crate) fn levels() -> impl Iterator<Item = Level> {
 
 /// Evaluates an expression for the set of a level, if the processor has it.
 macro_rules! with_set {
-    ($level:expr, $s:ident => $f:expr) => {
+    ($level:expr, $s:ident => $f:expr) => {{
+        use $crate::matmul::set::{self, Level};
         match $level {
-            $crate::matmul::set::Level::Plain => {
-                let $s = $crate::matmul::set::Plain;
-                Some($f)
-            }
+            Level::Plain => Some(set::Plain).map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            $crate::matmul::set::Level::Avx2 => {
-                $crate::matmul::set::Avx::<{ $crate::matmul::set::NONE }>::new().map(|$s| $f)
-            }
+            Level::Avx2 => set::Avx2::new().map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            $crate::matmul::set::Level::AvxVnni => {
-                $crate::matmul::set::Avx::<{ $crate::matmul::set::VEX }>::new().map(|$s| $f)
-            }
+            Level::AvxVnni => set::AvxVnni::new().map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            $crate::matmul::set::Level::Avx512 | $crate::matmul::set::Level::Amx => {
-                $crate::matmul::set::Avx512::new().map(|$s| $f)
-            }
+            Level::Avx512 | Level::Amx => set::Avx512::new().map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
-            $crate::matmul::set::Level::Neon => {
-                $crate::matmul::set::Neon::<{ $crate::matmul::set::NEON }>::new().map(|$s| $f)
-            }
+            Level::Neon => set::NeonAlone::new().map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
-            $crate::matmul::set::Level::DotProd => {
-                $crate::matmul::set::Neon::<{ $crate::matmul::set::DOTPROD }>::new().map(|$s| $f)
-            }
+            Level::DotProd => set::NeonDot::new().map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
-            $crate::matmul::set::Level::I8mm => {
-                $crate::matmul::set::Neon::<{ $crate::matmul::set::I8MM }>::new().map(|$s| $f)
-            }
+            Level::I8mm => set::NeonI8mm::new().map(|$s| $f),
             _ => None,
         }
-    };
+    }};
 }
 pub(crate) use with_set;
 

@@ -18,11 +18,11 @@ pub use choice::describe;
 pub(crate) use choice::levels;
 pub(crate) use choice::{Level, level, with_set};
 #[cfg(target_arch = "aarch64")]
-pub(crate) use neon::{DOTPROD, I8MM, NEON, Neon};
+pub(crate) use neon::{NeonAlone, NeonDot, NeonI8mm};
 pub(crate) use plain::Plain;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use {
-    avx::{Avx, NONE, VEX},
+    avx::{Avx2, AvxVnni},
     avx512::Avx512,
 };
 
@@ -88,9 +88,15 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn sum(self, x: Self::Floats) -> f32;
 
     /// How many products of weights of so many bits [`Set::dot`] adds, before [`Set::end`] must be called.
-    fn most(bits: u32) -> usize;
+    #[inline(always)]
+    fn most(_: u32) -> usize {
+        8
+    }
     /// What products are added to, after `sums` of earlier ones.
-    fn begin(self, sums: Self::Ints) -> Self::Ints;
+    #[inline(always)]
+    fn begin(self, sums: Self::Ints) -> Self::Ints {
+        sums
+    }
     /// Adds the products of four weights and four signed bytes in each lane. Weights are signed, or below `2^bits`.
     fn dot(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints;
     /// The same, but with `-1 - x` for `x` where weights of 8 bits are negative, which takes one instruction less. The sums of
@@ -110,7 +116,10 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         x
     }
     /// The earlier sums and the products.
-    fn end(self, sums: Self::Ints, products: Self::Ints) -> Self::Ints;
+    #[inline(always)]
+    fn end(self, _: Self::Ints, products: Self::Ints) -> Self::Ints {
+        products
+    }
     /// The first halves of two vectors, and the second ones.
     #[inline(always)]
     fn pair(self, a: Self::Ints, b: Self::Ints) -> [Self::Ints; 2] {

@@ -12,11 +12,15 @@ use crate::matmul::activations::{BLOCK, Block};
 use crate::matmul::panel::{self, Quad};
 
 /// Products of bytes in 16 bits.
-pub(crate) const NEON: u8 = 0;
+const NEON: u8 = 0;
 /// Four products are added to a lane.
-pub(crate) const DOTPROD: u8 = 1;
+const DOTPROD: u8 = 1;
 /// Besides, two rows are multiplied by two columns, eight numbers deep.
-pub(crate) const I8MM: u8 = 2;
+const I8MM: u8 = 2;
+
+pub(crate) type NeonAlone = Neon<NEON>;
+pub(crate) type NeonDot = Neon<DOTPROD>;
+pub(crate) type NeonI8mm = Neon<I8MM>;
 
 /// # Invariants
 ///
@@ -181,23 +185,8 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     }
 
     #[inline(always)]
-    fn most(_: u32) -> usize {
-        8
-    }
-
-    #[inline(always)]
-    fn begin(self, sums: [int32x4_t; 2]) -> [int32x4_t; 2] {
-        sums
-    }
-
-    #[inline(always)]
     fn dot(self, _: u32, to: [int32x4_t; 2], weights: [int32x4_t; 2], x: [int32x4_t; 2]) -> [int32x4_t; 2] {
         [self.dot4(to[0], weights[0], x[0]), self.dot4(to[1], weights[1], x[1])]
-    }
-
-    #[inline(always)]
-    fn end(self, _: [int32x4_t; 2], products: [int32x4_t; 2]) -> [int32x4_t; 2] {
-        products
     }
 
     #[inline(always)]

@@ -81,14 +81,6 @@ impl Set for Plain {
         x.iter().sum()
     }
 
-    fn most(_: u32) -> usize {
-        8
-    }
-
-    fn begin(self, sums: [i32; LANES]) -> [i32; LANES] {
-        sums
-    }
-
     fn dot(self, bits: u32, to: [i32; LANES], weights: [i32; LANES], x: [i32; LANES]) -> [i32; LANES] {
         let products = each(weights, x, |weights, x| {
             let pairs = weights.to_ne_bytes().into_iter().zip(x.to_ne_bytes());
@@ -96,10 +88,6 @@ impl Set for Plain {
             pairs.map(|(w, x)| of(w) * i32::from(x.cast_signed())).sum::<i32>()
         });
         each(to, products, |a, b| a + b)
-    }
-
-    fn end(self, _: [i32; LANES], products: [i32; LANES]) -> [i32; LANES] {
-        products
     }
 
     fn transpose(self, square: Self::Square) -> Self::Square {

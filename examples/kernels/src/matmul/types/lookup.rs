@@ -9,20 +9,11 @@ pub(crate) struct Iq4Nl;
 pub(crate) struct Iq4Xs;
 pub(crate) struct MxFp4;
 
-/// Those of `iq4_nl`, as bytes.
-const UNEVEN: [u8; 16] = {
-    let table: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-    let mut all = [0; 16];
-    let mut i = 0;
-    while i < 16 {
-        all[i] = table[i].cast_unsigned();
-        i += 1;
-    }
-    all
-};
+/// Those of `iq4_nl`.
+const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// Twice the numbers of four bits with one bit of fraction (E2M1), plus 12.
-const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+const E2M1: [i8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 impl Type for Iq4Nl {
     type Unit = [u8; 18];
@@ -30,7 +21,7 @@ impl Type for Iq4Nl {
     const DTYPE: DType = DType::IQ4_NL;
     const BITS: u32 = 8;
     const NIBBLES: Option<usize> = Some(2);
-    const TABLE: Option<[u8; 16]> = Some(UNEVEN);
+    const TABLE: Option<[i8; 16]> = Some(UNEVEN);
 }
 
 impl Type for Iq4Xs {
@@ -40,7 +31,7 @@ impl Type for Iq4Xs {
     const BLOCKS: usize = 8;
     const BITS: u32 = 8;
     const NIBBLES: Option<usize> = Some(8);
-    const TABLE: Option<[u8; 16]> = Some(UNEVEN);
+    const TABLE: Option<[i8; 16]> = Some(UNEVEN);
 
     /// Numbers of six bits less 32: four bits of each in one word, two in half of another.
     #[inline(always)]
@@ -66,7 +57,7 @@ impl Type for MxFp4 {
     const BITS: u32 = 5;
     const OFFSET: i32 = 12;
     const NIBBLES: Option<usize> = Some(1);
-    const TABLE: Option<[u8; 16]> = Some(E2M1);
+    const TABLE: Option<[i8; 16]> = Some(E2M1);
 
     /// A power of two, halved since numbers are doubled; the two smallest are subnormal.
     #[inline(always)]

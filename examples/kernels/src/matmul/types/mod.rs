@@ -56,7 +56,7 @@ pub(crate) trait Type: Send + Sync + 'static {
     /// halves.
     const NIBBLES: Option<usize> = None;
     /// What these are indices of.
-    const TABLE: Option<[u8; 16]> = None;
+    const TABLE: Option<[i8; 16]> = None;
 
     /// The numbers of a block.
     #[inline(always)]
@@ -127,8 +127,8 @@ pub(crate) trait Type: Send + Sync + 'static {
 /// Numbers of four bits as those that they stand for.
 #[inline(always)]
 fn looked_up<S: Set, T: Type + ?Sized>(s: S, at: [u8; 32]) -> [u8; 32] {
-    match &T::TABLE {
-        Some(table) => s.lookup(table, at),
+    match T::TABLE {
+        Some(table) => s.lookup(&bytemuck::cast(table), at),
         None => at,
     }
 }

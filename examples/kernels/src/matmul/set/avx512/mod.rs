@@ -15,7 +15,7 @@ use ggml::ops::Operands;
 use pulp::NullaryFnOnce;
 
 use super::Set;
-use super::avx::{Avx, EVEX};
+use super::avx::AvxEvex;
 use crate::matmul::Out;
 use crate::matmul::activations::{BLOCK, Block};
 use crate::matmul::float_rows::FEW;
@@ -37,17 +37,17 @@ pulp::simd_type! {
 
 /// # Invariants
 ///
-/// Values exist only where the processor has what [`Instructions`] names, and what [`Avx`] has.
+/// Values exist only where the processor has what [`Instructions`] names, and what [`AvxEvex`] has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Avx512 {
     has: Instructions,
-    short: Avx<EVEX>,
+    short: AvxEvex,
 }
 
 impl Avx512 {
     /// If the processor has it.
     pub(crate) fn new() -> Option<Self> {
-        Some(Self { has: Instructions::try_new()?, short: Avx::new()? })
+        Some(Self { has: Instructions::try_new()?, short: AvxEvex::new()? })
     }
 }
 
@@ -71,7 +71,7 @@ impl Set for Avx512 {
     type Bytes2 = [u8; 32];
     type Bytes4 = [u8; 64];
     type Square = [__m512i; 16];
-    type Short = Avx<EVEX>;
+    type Short = AvxEvex;
 
     const LANES: usize = 16;
     const SIGNED: bool = false;
@@ -85,7 +85,7 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
-    fn short(self) -> Avx<EVEX> {
+    fn short(self) -> AvxEvex {
         self.short
     }
 
@@ -135,16 +135,6 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
-    fn most(_: u32) -> usize {
-        8
-    }
-
-    #[inline(always)]
-    fn begin(self, sums: __m512i) -> __m512i {
-        sums
-    }
-
-    #[inline(always)]
     fn dot(self, _: u32, to: __m512i, weights: __m512i, x: __m512i) -> __m512i {
         // SAFETY: the processor has the instruction (the type's invariant).
         unsafe { _mm512_dpbusd_epi32(to, weights, x) }
@@ -157,14 +147,9 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
-    fn end(self, _: __m512i, products: __m512i) -> __m512i {
-        products
-    }
-
-    #[inline(always)]
     fn transpose(self, square: [__m512i; 16]) -> [__m512i; 16] {
         // SAFETY: the processor has the target features (the type's invariant).
-        bytemuck::cast(unsafe { transpose::transpose(&bytemuck::cast(square)) })
+        unsafe { transpose::transpose(&square) }
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtph_ps,
-    _mm512_permutex2var_epi16, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_sub_ps,
+    _mm512_permutex2var_epi16, _mm512_set1_epi32, _mm512_sub_ps,
 };
 
 use bytemuck::Zeroable;
@@ -114,13 +114,12 @@ fn split([a, b]: [__m512; 2]) -> (__m512i, __m512i) {
 fn unpack(s: Avx512, rows: &[&[u8]; WIDTH], to: &mut [Pair]) {
     for (k, to) in to.iter_mut().enumerate() {
         for (half, rows) in rows.as_chunks::<LANES>().0.iter().enumerate() {
-            let (mut high, mut low) = ([_mm512_setzero_ps(); LANES], [_mm512_setzero_ps(); LANES]);
+            let (mut high, mut low) = ([__m512i::zeroed(); LANES], [__m512i::zeroed(); LANES]);
             for ((high, low), row) in high.iter_mut().zip(&mut low).zip(rows) {
                 s.fetch(&row[2 * STEP * k], row.len() * LANES); // the rows that come next
                 let numbers: [u8; 2 * STEP] = bytemuck::pod_read_unaligned(&row[2 * STEP * k..][..2 * STEP]);
                 let [a, b]: [__m256i; 2] = bytemuck::cast(numbers);
-                let (upper, rest) = split([_mm512_cvtph_ps(a), _mm512_cvtph_ps(b)]);
-                (*high, *low) = (_mm512_castsi512_ps(upper), _mm512_castsi512_ps(rest));
+                (*high, *low) = split([_mm512_cvtph_ps(a), _mm512_cvtph_ps(b)]);
             }
             // Lane i of each column becomes row i.
             for (tile, columns) in [(&mut to.high[half], &high), (&mut to.low[half], &low)] {
