@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::set::Set;
+use super::set::{Set, compiled};
 
 /// The number of values that share a scale.
 pub(crate) const BLOCK: usize = 32;
@@ -46,14 +46,11 @@ impl Block {
 
 /// Quantises a row, as to `q8_0`, but with scales in `f32`; with sums of halves for types that need them.
 pub(super) fn quantise<S: Set>(s: S, row: &[f32], halves: usize, to: &mut [Block]) {
-    s.compiled(
-        #[inline(always)]
-        move || {
-            for (to, from) in to.iter_mut().zip(row.as_chunks::<BLOCK>().0) {
-                s.quantise(from, halves, to);
-            }
-        },
-    );
+    compiled!(s, {
+        for (to, from) in to.iter_mut().zip(row.as_chunks::<BLOCK>().0) {
+            s.quantise(from, halves, to);
+        }
+    });
 }
 
 /// The largest size; NaN if there is one.

@@ -4,9 +4,9 @@ use bytemuck::Zeroable;
 
 use super::activations::Block;
 use super::panel::{self, HALF, Panel};
-use super::set::Set;
+use super::set::{Set, compiled};
 use super::types::{self, EIGHT, Eight, Type, each_block};
-use super::{WIDTH, resize};
+use super::{WIDTH, parts, resize};
 use crate::panels::Row;
 
 /// Up to so many rows of activations, a matrix is unpacked by parts.
@@ -55,10 +55,7 @@ pub(super) fn product<S: Set, T: Type>(
 /// Unpacks the units of a panel, from `first` on.
 pub(super) fn unpack<S: Set, T: Type>(s: S, columns: &[&[T::Unit]; WIDTH], first: usize, panel: &mut [Panel]) {
     let ahead = size_of_val(columns[0]) * HALF; // the rows that come next
-    s.compiled(
-        #[inline(always)]
-        move || panel::unpack::<_, T>(s.short(), columns, first, ahead, panel),
-    );
+    compiled!(s, panel::unpack::<_, T>(s.short(), columns, first, ahead, panel));
 }
 
 /// The products of up to `N` rows of activations. Eight rows of the matrix are read at a time, once, and multiplied by all rows of
@@ -74,30 +71,27 @@ fn few<S: Set, T: Type, const N: usize>(
     for (row, blocks) in rows.iter_mut().zip(blocks.chunks_exact(n)) {
         *row = blocks;
     }
-    let sums = s.compiled(
-        #[inline(always)]
-        move || {
-            const TIMES: usize = WIDTH / EIGHT;
-            let row = size_of_val(columns[0]);
-            let mut all = [[0.0; WIDTH]; N];
-            for i in 0..TIMES {
-                let (first, apart) = if row <= SHORT { (i * EIGHT, 1) } else { (i, TIMES) };
-                let mut eight = [columns[first]; EIGHT];
-                for (c, column) in eight.iter_mut().enumerate() {
-                    *column = columns[first + c * apart];
-                }
-                // Behind the last column at each place come the first ones of the next `WIDTH` columns.
-                let next = if i + 1 < TIMES { 0 } else { (WIDTH - TIMES) * row };
-                let sums = dot::<S, T, N>(s, eight, rows, next);
-                for (all, sums) in all.iter_mut().zip(sums) {
-                    for (c, sum) in sums.into_iter().enumerate() {
-                        all[first + c * apart] = sum;
-                    }
+    let sums = compiled!(s, {
+        const TIMES: usize = WIDTH / EIGHT;
+        let row = size_of_val(columns[0]);
+        let mut all = [[0.0; WIDTH]; N];
+        for i in 0..TIMES {
+            let (first, apart) = if row <= SHORT { (i * EIGHT, 1) } else { (i, TIMES) };
+            let mut eight = [columns[first]; EIGHT];
+            for (c, column) in eight.iter_mut().enumerate() {
+                *column = columns[first + c * apart];
+            }
+            // Behind the last column at each place come the first ones of the next `WIDTH` columns.
+            let next = if i + 1 < TIMES { 0 } else { (WIDTH - TIMES) * row };
+            let sums = dot::<S, T, N>(s, eight, rows, next);
+            for (all, sums) in all.iter_mut().zip(sums) {
+                for (c, sum) in sums.into_iter().enumerate() {
+                    all[first + c * apart] = sum;
                 }
             }
-            all
-        },
-    );
+        }
+        all
+    });
     sums.iter().enumerate().take(blocks.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
@@ -105,21 +99,16 @@ fn few<S: Set, T: Type, const N: usize>(
 #[inline(always)]
 fn dot<S: Set, T: Type, const N: usize>(
     s: S,
-    mut columns: [&[T::Unit]; EIGHT],
+    columns: [&[T::Unit]; EIGHT],
     rows: [&[Block]; N],
     next: usize,
 ) -> [[f32; EIGHT]; N] {
     const { assert!(S::LANES == EIGHT, "a lane for each column") };
     let (n, row, size) = (columns[0].len(), size_of_val(columns[0]), size_of::<T::Unit>());
-    for column in &mut columns {
-        *column = &column[..n];
-    }
+    let columns = parts(columns, 0..n);
     let mut sums = [S::Floats::zeroed(); N];
     for u in 0..n {
-        let mut parts: [&[Block]; N] = [&[]; N];
-        for (part, row) in parts.iter_mut().zip(rows) {
-            *part = &row[u * T::BLOCKS..][..T::BLOCKS];
-        }
+        let blocks = parts(rows, u * T::BLOCKS..(u + 1) * T::BLOCKS);
         let ahead = if u + AHEAD / size < n { AHEAD } else { AHEAD + next };
         let mut units = [&columns[0][u]; EIGHT];
         for (unit, column) in units.iter_mut().zip(columns) {
@@ -132,7 +121,7 @@ fn dot<S: Set, T: Type, const N: usize>(
             s.fetch(units[0], EIGHT * row + (EIGHT - 1) * u * size + line);
         }
         let facts = T::facts(s, units);
-        each_block!(T, B => { add::<S, T, B, N>(s, units, T::scales::<B>(&facts), parts, &mut sums); });
+        each_block!(T, B => { add::<S, T, B, N>(s, units, T::scales::<B>(&facts), blocks, &mut sums); });
     }
     let mut all = [[0.0; EIGHT]; N];
     for (all, sums) in all.iter_mut().zip(sums) {
@@ -147,7 +136,7 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
     s: S,
     units: [&T::Unit; EIGHT],
     scales: [Eight; 2],
-    parts: [&[Block]; N],
+    rows: [&[Block]; N],
     sums: &mut [S::Floats; N],
 ) {
     let offset = types::offset::<S, T>();
@@ -156,8 +145,8 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
     for p in 0..PAIRS {
         [numbers[0][p], numbers[1][p]] = types::pair::<S, T, B>(s, [units[p], units[p + PAIRS]]);
     }
-    for (sum, part) in sums.iter_mut().zip(parts) {
-        let x = &part[B];
+    for (sum, row) in sums.iter_mut().zip(rows) {
+        let x = &row[B];
         let halves = s.twice(&x.numbers);
         let scale = s.floats(x.scale);
         let starts = if offset == 0 { [0; 2] } else { x.starts(offset, T::HALVES) };

@@ -5,8 +5,8 @@ use ggml::DType;
 
 use super::float_rows::{FEW, Rows};
 use super::panel::HALF;
-use super::set::Set;
-use super::{WIDTH, resize};
+use super::set::{Set, compiled};
+use super::{WIDTH, parts, resize};
 use crate::panels::Row;
 
 /// The numbers of all rows of activations that are multiplied at a time, where there are few: they stay in the nearest cache.
@@ -116,41 +116,35 @@ fn few<S: Set, T: Float, const C: usize, const N: usize>(
     n: usize,
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
-    let sums = s.compiled(
-        #[inline(always)]
-        move || {
-            let apart = const { WIDTH / C };
-            let columns = columns.map(vectors::<T::Bytes<S>, _>);
-            let mut x: [&[S::Bytes4]; N] = [&[]; N];
-            for (x, row) in x.iter_mut().zip(rows) {
-                *x = vectors(row);
-            }
-            let deep = x[0].len();
-            let mut all = [[0.0; WIDTH]; N];
-            for from in (0..deep).step_by(NEAR / N / S::LANES) {
-                let part = from..deep.min(from + NEAR / N / S::LANES);
-                let mut some: [&[S::Bytes4]; N] = [&[]; N];
-                for (some, x) in some.iter_mut().zip(x) {
-                    *some = &x[part.clone()];
+    let sums = compiled!(s, {
+        let apart = const { WIDTH / C };
+        let columns = columns.map(vectors::<T::Bytes<S>, _>);
+        let mut x: [&[S::Bytes4]; N] = [&[]; N];
+        for (x, row) in x.iter_mut().zip(rows) {
+            *x = vectors(row);
+        }
+        let deep = x[0].len();
+        let mut all = [[0.0; WIDTH]; N];
+        for from in (0..deep).step_by(NEAR / N / S::LANES) {
+            let part = from..deep.min(from + NEAR / N / S::LANES);
+            let some = parts(x, part.clone());
+            for i in 0..apart {
+                // Behind the last column at each place come the first ones of the next `WIDTH` columns.
+                let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
+                let mut several: [&[T::Bytes<S>]; C] = [&[]; C];
+                for (c, column) in several.iter_mut().enumerate() {
+                    *column = &columns[i + c * apart][part.clone()];
                 }
-                for i in 0..apart {
-                    // Behind the last column at each place come the first ones of the next `WIDTH` columns.
-                    let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
-                    let mut several: [&[T::Bytes<S>]; C] = [&[]; C];
-                    for (c, column) in several.iter_mut().enumerate() {
-                        *column = &columns[i + c * apart][part.clone()];
-                    }
-                    let sums = dot::<S, T, C, N>(s, several, some, next * size_of_val(columns[0]));
-                    for (all, sums) in all.iter_mut().zip(sums) {
-                        for (c, sum) in sums.into_iter().enumerate() {
-                            all[i + c * apart] += sum;
-                        }
+                let sums = dot::<S, T, C, N>(s, several, some, next * size_of_val(columns[0]));
+                for (all, sums) in all.iter_mut().zip(sums) {
+                    for (c, sum) in sums.into_iter().enumerate() {
+                        all[i + c * apart] += sum;
                     }
                 }
             }
-            all
-        },
-    );
+        }
+        all
+    });
     sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, sums));
 }
 
@@ -165,18 +159,12 @@ fn vectors<To: Pod, From: Pod>(row: &[From]) -> &[To] {
 #[inline(always)]
 fn dot<S: Set, T: Float, const C: usize, const N: usize>(
     s: S,
-    mut columns: [&[T::Bytes<S>]; C],
-    mut rows: [&[S::Bytes4]; N],
+    columns: [&[T::Bytes<S>]; C],
+    rows: [&[S::Bytes4]; N],
     ahead: usize,
 ) -> [[f32; C]; N] {
-    // Tells the compiler that all indices are in bounds.
     let n = rows[0].len();
-    for column in &mut columns {
-        *column = &column[..n];
-    }
-    for row in &mut rows {
-        *row = &row[..n];
-    }
+    let (columns, rows) = (parts(columns, 0..n), parts(rows, 0..n));
     let mut sums = [[S::Floats::zeroed(); C]; N];
     for k in 0..n {
         for (c, column) in columns.iter().enumerate() {
@@ -198,30 +186,27 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
 
 /// Unpacks as many numbers of each of [`WIDTH`] rows of the matrix, from `from` on, as the panel is deep: they become its columns.
 pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usize, panel: &mut [Row]) {
-    s.compiled(
-        #[inline(always)]
-        move || {
-            let deep = panel.len();
-            let panel = strips::<S>(panel);
-            for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
-                for k in 0..deep / S::LANES {
-                    let mut square = S::Square::zeroed();
-                    for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
-                        let bytes = &vectors::<T::Bytes<S>, _>(row)[from / S::LANES + k];
-                        s.fetch(bytes, row.len() * HALF); // the rows that come next
-                        let numbers: S::Floats = T::load(s, bytes);
-                        *to = numbers;
-                    }
-                    let square = s.transpose(square);
-                    let rows: &[S::Floats] = bytemuck::cast_slice(std::slice::from_ref(&square));
-                    let to = &mut panel[at / 2 * deep + k * S::LANES..][..S::LANES];
-                    for (to, numbers) in to.iter_mut().zip(rows) {
-                        to[at % 2] = *numbers;
-                    }
+    compiled!(s, {
+        let deep = panel.len();
+        let panel = strips::<S>(panel);
+        for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
+            for k in 0..deep / S::LANES {
+                let mut square = S::Square::zeroed();
+                for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
+                    let bytes = &vectors::<T::Bytes<S>, _>(row)[from / S::LANES + k];
+                    s.fetch(bytes, row.len() * HALF); // the rows that come next
+                    let numbers: S::Floats = T::load(s, bytes);
+                    *to = numbers;
+                }
+                let square = s.transpose(square);
+                let rows: &[S::Floats] = bytemuck::cast_slice(std::slice::from_ref(&square));
+                let to = &mut panel[at / 2 * deep + k * S::LANES..][..S::LANES];
+                for (to, numbers) in to.iter_mut().zip(rows) {
+                    to[at % 2] = *numbers;
                 }
             }
-        },
-    );
+        }
+    });
 }
 
 /// A panel as strips of two vectors of columns, one strip after the other: what is multiplied at a time lies together, so that
@@ -258,33 +243,30 @@ pub(crate) fn tiles<S: Set>(s: S, rows: &[&[f32]], panel: &[Row], sums: &mut [Ro
 
 /// Adds the products of `R` rows and a strip of the panel at a time.
 fn some_tiles<S: Set, const R: usize>(s: S, all_rows: &[&[f32]], panel: &[Row], all: &mut [Row]) {
-    s.compiled(
-        #[inline(always)]
-        move || {
-            let last = all.len() - 1;
-            let deep = all_rows[0].len();
-            let numbers: &[[S::Floats; 2]] = bytemuck::cast_slice::<_, S::Floats>(panel).as_chunks().0;
-            for (at, strip) in numbers.chunks_exact(panel.len()).enumerate() {
-                let strip = &strip[..deep];
-                for first in (0..all.len()).step_by(R) {
-                    let mut rows: [&[f32]; R] = [&[]; R];
-                    let mut next: [&[f32]; R] = [&[]; R];
-                    for i in 0..R {
-                        let row = (first + i).min(last);
-                        rows[i] = &all_rows[row][..deep];
-                        next[i] = &all_rows[(row + R).min(last)][..deep];
-                    }
-                    let sums = tile::<S, R>(s, rows, next, strip);
-                    for (all, sums) in all[first..].iter_mut().zip(sums) {
-                        let all: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut all.0);
-                        for (all, sum) in all[2 * at..].iter_mut().zip(sums) {
-                            *all = s.mul_add(sum, s.floats(1.0), *all);
-                        }
+    compiled!(s, {
+        let last = all.len() - 1;
+        let deep = all_rows[0].len();
+        let numbers: &[[S::Floats; 2]] = bytemuck::cast_slice::<_, S::Floats>(panel).as_chunks().0;
+        for (at, strip) in numbers.chunks_exact(panel.len()).enumerate() {
+            let strip = &strip[..deep];
+            for first in (0..all.len()).step_by(R) {
+                let mut rows: [&[f32]; R] = [&[]; R];
+                let mut next: [&[f32]; R] = [&[]; R];
+                for i in 0..R {
+                    let row = (first + i).min(last);
+                    rows[i] = &all_rows[row][..deep];
+                    next[i] = &all_rows[(row + R).min(last)][..deep];
+                }
+                let sums = tile::<S, R>(s, rows, next, strip);
+                for (all, sums) in all[first..].iter_mut().zip(sums) {
+                    let all: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut all.0);
+                    for (all, sum) in all[2 * at..].iter_mut().zip(sums) {
+                        *all = s.mul_add(sum, s.floats(1.0), *all);
                     }
                 }
             }
-        },
-    );
+        }
+    });
 }
 
 /// The numbers of a cache line.
@@ -294,14 +276,11 @@ const LINE: usize = 16;
 #[inline(always)]
 fn tile<S: Set, const R: usize>(
     s: S,
-    mut rows: [&[f32]; R],
-    mut next: [&[f32]; R],
+    rows: [&[f32]; R],
+    next: [&[f32]; R],
     strip: &[[S::Floats; 2]],
 ) -> [[S::Floats; 2]; R] {
-    // Tells the compiler that all indices are in bounds.
-    for (row, next) in rows.iter_mut().zip(&mut next) {
-        (*row, *next) = (&row[..strip.len()], &next[..strip.len()]);
-    }
+    let (rows, next) = (parts(rows, 0..strip.len()), parts(next, 0..strip.len()));
     let mut sums = [[S::Floats::zeroed(); 2]; R];
     for (k, numbers) in strip.iter().enumerate() {
         if k % LINE == 0 {

@@ -25,16 +25,18 @@ use ggml::{
     Context, DType, Result, Tensor,
     ops::{CustomOp, Operands},
 };
+use std::ops::Range;
 
-use floats::{Bf16, F16, Float};
+use floats::{Bf16, F16};
 pub(crate) use floats::{F32, tiles, unpack};
 use out::Out;
+use products::Operation;
 pub use set::describe;
 #[cfg(test)]
 pub(crate) use set::levels;
 use set::with_set;
 pub(crate) use set::{Level, Set, level};
-use types::{Iq4Nl, Iq4Xs, MxFp4, Q4_0, Q4_1, Q4K, Q5_0, Q5K, Q6K, Q8_0, Type};
+use types::{Iq4Nl, Iq4Xs, MxFp4, Q4_0, Q4_1, Q4K, Q5_0, Q5K, Q6K, Q8_0};
 pub(crate) use unpacked::UnpackedPanels;
 
 /// The columns of the product that are computed together; each is a row of ggml's matrix.
@@ -158,9 +160,6 @@ fn mul_mat_id_at<'c>(
     ctx.reshape(y, [columns, used, tokens])
 }
 
-/// What computes products with matrices of a type.
-type Operation = (DType, CustomOp<f32>);
-
 /// The operation for matrices of a type, or for one of each expert, if the processor has the instructions.
 fn operation_of(level: Level, dtype: DType) -> Option<&'static CustomOp<f32>> {
     static ALL: [OnceLock<Vec<Operation>>; Level::ALL.len()] = [const { OnceLock::new() }; Level::ALL.len()];
@@ -170,26 +169,20 @@ fn operation_of(level: Level, dtype: DType) -> Option<&'static CustomOp<f32>> {
 
 /// The operations of a set.
 fn operations<S: Set>(s: S, level: Level) -> Vec<Operation> {
-    fn blocks<S: Set, T: Type>(s: S) -> Operation {
-        (T::DTYPE, products::blocks::<S, T>(s))
-    }
-    fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
-        (T::DTYPE, products::floats::<S, T>(s, tiled))
-    }
     vec![
-        floats::<S, F16>(s, level == Level::Amx),
-        floats::<S, F32>(s, false),
-        floats::<S, Bf16>(s, false),
-        blocks::<S, Q8_0>(s),
-        blocks::<S, Q4_0>(s),
-        blocks::<S, Q4_1>(s),
-        blocks::<S, Q5_0>(s),
-        blocks::<S, Q4K>(s),
-        blocks::<S, Q5K>(s),
-        blocks::<S, Q6K>(s),
-        blocks::<S, Iq4Nl>(s),
-        blocks::<S, Iq4Xs>(s),
-        blocks::<S, MxFp4>(s),
+        products::floats::<S, F16>(s, level == Level::Amx),
+        products::floats::<S, F32>(s, false),
+        products::floats::<S, Bf16>(s, false),
+        products::blocks::<S, Q8_0>(s),
+        products::blocks::<S, Q4_0>(s),
+        products::blocks::<S, Q4_1>(s),
+        products::blocks::<S, Q5_0>(s),
+        products::blocks::<S, Q4K>(s),
+        products::blocks::<S, Q5K>(s),
+        products::blocks::<S, Q6K>(s),
+        products::blocks::<S, Iq4Nl>(s),
+        products::blocks::<S, Iq4Xs>(s),
+        products::blocks::<S, MxFp4>(s),
     ]
 }
 
@@ -197,6 +190,15 @@ fn operations<S: Set>(s: S, level: Level) -> Vec<Operation> {
 pub(crate) fn resize<T: Zeroable + Clone>(list: &mut Vec<T>, n: usize) -> &mut [T] {
     list.resize(n, T::zeroed());
     list
+}
+
+/// A part of each row. (A loop tells the compiler that all indices into the parts are in bounds.)
+#[inline(always)]
+fn parts<T, const N: usize>(mut rows: [&[T]; N], part: Range<usize>) -> [&[T]; N] {
+    for row in &mut rows {
+        *row = &row[part.clone()];
+    }
+    rows
 }
 
 /// Rows of the matrix, or of an expert's, for [`WIDTH`] columns of the product.

@@ -2,10 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::WIDTH;
 use super::activations::{BLOCK, Block};
-use super::set::Set;
+use super::set::{Set, compiled};
 use super::types::{self, Type, each_block};
+use super::{WIDTH, parts};
 use crate::panels::Row;
 
 /// Half of a panel's columns.
@@ -87,18 +87,15 @@ pub(super) fn multiply<S: Set, T: Type>(
     panel: &[Panel],
     sums: &mut [Row],
 ) {
-    s.compiled(
-        #[inline(always)]
-        move || {
-            if S::LANES == HALF {
-                tiles::<S, T, 4, 2>(s, (blocks, n, from), panel, sums);
-            } else if S::PAIRS {
-                tiles::<S, T, 6, 1>(s, (blocks, n, from), panel, sums);
-            } else {
-                tiles::<S, T, 3, 2>(s, (blocks, n, from), panel, sums);
-            }
-        },
-    );
+    compiled!(s, {
+        if S::LANES == HALF {
+            tiles::<S, T, 4, 2>(s, (blocks, n, from), panel, sums);
+        } else if S::PAIRS {
+            tiles::<S, T, 6, 1>(s, (blocks, n, from), panel, sums);
+        } else {
+            tiles::<S, T, 3, 2>(s, (blocks, n, from), panel, sums);
+        }
+    });
 }
 
 /// `R` rows and `V` vectors of columns at a time.
@@ -138,15 +135,12 @@ pub(super) fn vectors<From: Pod, To: Pod, const V: usize>(numbers: &[From]) -> &
 #[inline(always)]
 fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     s: S,
-    (mut rows, next): ([&[Block]; R], usize),
+    (rows, next): ([&[Block]; R], usize),
     panel: &[Panel],
     at: usize,
     mut sums: [[S::Floats; V]; R],
 ) -> [[S::Floats; V]; R] {
-    // Tells the compiler that all indices are in bounds.
-    for row in &mut rows {
-        *row = &row[..panel.len()];
-    }
+    let rows = parts(rows, 0..panel.len());
     assert!(at < WIDTH / S::LANES / V, "vectors of a panel");
     let offset = types::offset::<S, T>();
     for (i, block) in panel.iter().enumerate() {

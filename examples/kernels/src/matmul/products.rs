@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use ggml::DType;
 use ggml::ops::{CustomOp, CustomOptions, Operands, Rows};
 
 use super::activations::{self, BLOCK, Block};
@@ -14,6 +15,9 @@ use super::set::Set;
 use super::types::Type;
 use super::{Out, WIDTH, resize, weights};
 use crate::panels::Row;
+
+/// What computes products with matrices of a type.
+pub(super) type Operation = (DType, CustomOp<f32>);
 
 /// A row of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,15 +98,19 @@ thread_local! {
 }
 
 /// An operation. Each task computes some columns of all rows, so that the matrix is read once.
-fn operation(multiply: impl Fn(Out<'_>, &Operands<'_>, &mut ProductScratch) + Send + Sync + 'static) -> CustomOp<f32> {
-    CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
+fn operation(
+    dtype: DType,
+    multiply: impl Fn(Out<'_>, &Operands<'_>, &mut ProductScratch) + Send + Sync + 'static,
+) -> Operation {
+    let op = CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
         SCRATCH.with_borrow_mut(|scratch| multiply(Out::new(out), &operands, scratch));
-    })
+    });
+    (dtype, op)
 }
 
 /// The operation for matrices of blocks.
-pub(super) fn blocks<S: Set, T: Type>(s: S) -> CustomOp<f32> {
-    operation(move |mut out, operands, ProductScratch { picked, blocks, gathered, panel, sums, .. }| {
+pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
+    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, blocks, gathered, panel, sums, .. }| {
         pick(operands, picked);
         let x = operands.rows::<f32>(1);
         let [depth, several, tokens, _] = x.shape();
@@ -141,8 +149,8 @@ pub(super) fn blocks<S: Set, T: Type>(s: S) -> CustomOp<f32> {
 }
 
 /// The operation for matrices of floats; without experts, by tiles if `tiled`, where the set has them.
-pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> CustomOp<f32> {
-    operation(move |mut out, operands, ProductScratch { picked, floats, .. }| {
+pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
+    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, floats, .. }| {
         if tiled && operands.len() == 2 && s.multiply_tiles(&mut out, operands) {
             return;
         }

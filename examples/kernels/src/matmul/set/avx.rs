@@ -139,7 +139,6 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     type Square = [__m256i; 8];
     type Short = Self;
 
-    const LANES: usize = 8;
     const SIGNED: bool = VNNI == NONE;
     const FLIPS: bool = VNNI == NONE;
     /// 256 numbers of 16 columns take 10 KiB at most, besides the rows that are multiplied.

@@ -32,6 +32,18 @@ use super::panel::{self, Quad};
 use super::products::Group;
 use super::types::Type;
 
+/// Evaluates an expression, compiled for the instructions of a set, from what it uses by value. Functions that it calls must be
+/// `#[inline(always)]`, as the closure here is: what is not inlined is not compiled for them.
+macro_rules! compiled {
+    ($s:expr, $f:expr) => {
+        $s.run_closure(
+            #[inline(always)]
+            move || $f,
+        )
+    };
+}
+pub(crate) use compiled;
+
 /// The instructions of a processor. A value shows that the processor has them.
 pub(crate) trait Set: Copy + Send + Sync + 'static {
     /// A vector of integers, or of four bytes in each lane.
@@ -48,7 +60,7 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     type Short: Set;
 
     /// The lanes of a vector.
-    const LANES: usize;
+    const LANES: usize = size_of::<Self::Floats>() / size_of::<f32>();
     /// Whether [`Set::dot`] can take signed weights. Otherwise 128 is added to those of 8 bits.
     const SIGNED: bool;
     /// The blocks of a panel whose columns are multiplied while they are in the nearest cache.
@@ -60,8 +72,8 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
 
     /// Runs a function that is compiled for the instructions.
     fn run<O: NullaryFnOnce>(self, op: O) -> O::Output;
-    /// The same for a closure, which must be `#[inline(always)]`: what is not inlined is not compiled for them.
-    fn compiled<R>(self, op: impl FnOnce() -> R) -> R {
+    /// The same for a closure: see [`compiled`].
+    fn run_closure<R>(self, op: impl FnOnce() -> R) -> R {
         self.run(op)
     }
     /// The set for a block.

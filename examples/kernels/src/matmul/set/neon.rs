@@ -108,7 +108,6 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     type Square = [[int32x4_t; 2]; 8];
     type Short = Self;
 
-    const LANES: usize = 8;
     const SIGNED: bool = true;
     /// As for AVX2: 256 numbers of 16 columns take 10 KiB at most.
     const DEEP: usize = 8;

@@ -28,7 +28,6 @@ impl Set for Plain {
     type Square = [[i32; LANES]; LANES];
     type Short = Self;
 
-    const LANES: usize = LANES;
     const SIGNED: bool = true;
     const DEEP: usize = 8;
 

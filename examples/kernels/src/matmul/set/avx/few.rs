@@ -9,9 +9,9 @@ use bytemuck::{Pod, Zeroable};
 use super::Avx;
 use crate::matmul::activations::{self, BLOCK, WHOLE};
 use crate::matmul::products::Group;
-use crate::matmul::set::Set;
+use crate::matmul::set::{Set, compiled};
 use crate::matmul::types::{self, Type, each_block};
-use crate::matmul::{DEPTH, Out, WIDTH, resize};
+use crate::matmul::{DEPTH, Out, WIDTH, parts, resize};
 
 /// How far ahead of its use the matrix is fetched, in bytes: it is read from its start to its end.
 const AHEAD: usize = 2048;
@@ -38,10 +38,7 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
         let units = resize(units, group.len() * n);
         for (i, to) in units.chunks_exact_mut(n).enumerate() {
             let row = group.activations(i);
-            s.compiled(
-                #[inline(always)]
-                move || quantise(row, to),
-            );
+            compiled!(s, quantise(row, to));
         }
         out.each(|part, put| {
             let columns = &group.columns(part).map(bytemuck::cast_slice);
@@ -92,19 +89,16 @@ fn products<const VNNI: u8, T: Type, const N: usize>(
     for (row, units) in rows.iter_mut().zip(units.chunks_exact(n)) {
         *row = units;
     }
-    let sums = s.compiled(
-        #[inline(always)]
-        move || {
-            let mut all = [[0.0; WIDTH]; N];
-            for (c, column) in columns.iter().enumerate() {
-                let sums = dot::<VNNI, T, N>(s, column, rows);
-                for (all, sum) in all.iter_mut().zip(sums) {
-                    all[c] = sum;
-                }
+    let sums = compiled!(s, {
+        let mut all = [[0.0; WIDTH]; N];
+        for (c, column) in columns.iter().enumerate() {
+            let sums = dot::<VNNI, T, N>(s, column, rows);
+            for (all, sum) in all.iter_mut().zip(sums) {
+                all[c] = sum;
             }
-            all
-        },
-    );
+        }
+        all
+    });
     sums.iter().enumerate().take(units.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
@@ -121,11 +115,9 @@ fn integers<const VNNI: u8, T: Type>(s: Avx<VNNI>, unit: &T::Unit) -> [__m256i; 
 /// The product of a column, for each row of activations.
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "offsets have six bits")]
-fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit], mut rows: [&[Unit]; N]) -> [f32; N] {
+fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit], rows: [&[Unit]; N]) -> [f32; N] {
     let avx2 = s.0.avx2;
-    for row in &mut rows {
-        *row = &row[..column.len()];
-    }
+    let rows = parts(rows, 0..column.len());
     // Where the bytes of a block's scales are. The compiler must not know, or it makes two instructions of one.
     let mut each = [__m256i::zeroed(); DEPTH / BLOCK];
     let mut bytes = 0x0100_0100;

@@ -73,7 +73,6 @@ impl Set for Avx512 {
     type Square = [__m512i; 16];
     type Short = AvxEvex;
 
-    const LANES: usize = 16;
     const SIGNED: bool = false;
     /// The second cache is read as fast as a panel is multiplied.
     const DEEP: usize = usize::MAX;
