@@ -5,14 +5,11 @@ use bytemuck::Zeroable;
 use super::activations::Block;
 use super::panel::{self, HALF, Panel};
 use super::set::{Set, compiled};
+use super::several::{self, SEVERAL};
 use super::types::{self, EIGHT, Eight, Type, each_block};
 use super::{WIDTH, parts, resize};
 use crate::panels::Row;
 
-/// Up to so many rows of activations, a matrix is unpacked by parts.
-const SEVERAL: usize = 16;
-/// The blocks of such a part, of which depths are multiples.
-const PART: usize = 8;
 /// Of the columns that a few rows of activations are multiplied by at a time, the pairs whose halves share vectors.
 const PAIRS: usize = EIGHT / 2;
 /// How far ahead of their use weights of long rows are fetched, in bytes: rows are read one by one, and the next rows follow.
@@ -30,16 +27,16 @@ pub(super) fn product<S: Set, T: Type>(
 ) {
     let n = columns[0].len() * T::BLOCKS;
     let rows = blocks.len() / n;
-    if rows <= s.few::<T>() {
+    if rows <= SEVERAL {
         let s = s.short();
         return match rows {
             1 => few::<_, T, 1>(s, columns, blocks, put),
             2 => few::<_, T, 2>(s, columns, blocks, put),
             3 | 4 => few::<_, T, 4>(s, columns, blocks, put),
-            _ => few::<_, T, 8>(s, columns, blocks, put),
+            _ => several::product::<_, T>(s, columns, blocks, put),
         };
     }
-    let deep = if rows <= SEVERAL { PART } else { S::DEEP.min(n) };
+    let deep = S::DEEP.min(n);
     let (panel, sums) = (resize(panel, deep), resize(sums, rows));
     sums.fill(Row::zeroed());
     for from in (0..n).step_by(deep) {

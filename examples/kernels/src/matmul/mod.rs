@@ -13,6 +13,7 @@ mod out;
 mod panel;
 mod products;
 pub(crate) mod set;
+mod several;
 #[cfg(test)]
 mod tests;
 mod types;

@@ -189,11 +189,6 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     /// Fetches the cache line of what lies so many bytes behind.
     fn fetch<T>(self, at: &T, ahead: usize);
 
-    /// Up to so many rows of activations, the matrix is not unpacked.
-    fn few<T: Type>(self) -> usize {
-        8
-    }
-
     /// Computes the products of few rows, if there is a function for the type that does it faster than [`super::blocks`].
     fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &Group<'_>) -> bool {
         false

@@ -10,7 +10,6 @@ use std::arch::asm;
 use std::arch::x86_64::{__m512, __m512i, _mm512_dpbusd_epi32};
 use std::cell::RefCell;
 
-use ggml::DType;
 use ggml::ops::Operands;
 use pulp::NullaryFnOnce;
 
@@ -170,12 +169,6 @@ impl Set for Avx512 {
         to.sum = f._mm512_reduce_add_epi32(f._mm512_add_epi32(a, b));
         to.first = if halves == 1 { 0 } else { f._mm512_reduce_add_epi32(a) };
         to.finish(largest);
-    }
-
-    #[inline(always)]
-    fn few<T: Type>(self) -> usize {
-        // As measured: these are unpacked fast.
-        if matches!(T::DTYPE, DType::Q4_0) { 4 } else { 8 }
     }
 
     fn multiply_few<T: Type>(self, out: &mut Out<'_>, group: &Group<'_>) -> bool {
