@@ -13,6 +13,7 @@ use ggml::{
     Context, DType, Result, Tensor,
     ops::{CustomOptions, FlashAttnOptions, Operands, RowsMut},
 };
+use half::f16;
 
 use crate::matmul::set::with_set;
 use crate::matmul::{Level, Set, has_dense_rows, level, resize};
@@ -202,15 +203,17 @@ fn share<S: Set>(s: S, how: How, part: QueryPart, operands: &Operands<'_>, scrat
         to.iter_mut().zip(query).for_each(|(to, x)| *to = x * how.scale);
     }
     let kv_head = part.first / how.group;
+    let mask = how.mask.map(|n| operands.rows::<f16>(n));
+    let seen = resize(seen, part.tokens);
     for from in (0..how.cells).step_by(KEYS) {
-        let seen = resize(seen, part.tokens);
-        let used = s.run(See { s, how, part, operands, from, seen });
+        let keys = KEYS.min(how.cells - from);
+        let used = s.run(See { s, mask, batch: part.batch, from, keys, seen });
         some.clear();
         some.extend((0..n).filter(|i| seen[i / part.heads].end > 0));
         if some.is_empty() {
             continue;
         }
-        tile.unpack(s, how, operands, [from, kv_head, part.batch], &used);
+        tile.unpack(s, how, operands, [from, kv_head, part.batch], &used[..keys.next_multiple_of(WIDTH)]);
         for some in some.chunks(ROWS) {
             let mut rows: [&[f32]; ROWS] = [&[]; ROWS];
             for (to, i) in rows.iter_mut().zip(some) {

@@ -1,11 +1,14 @@
 //! A tile of keys and values, and what tokens see of it.
 
-use bytemuck::{Pod, Zeroable};
-use ggml::{DType, ops::Operands};
+use bytemuck::Zeroable;
+use ggml::{
+    DType,
+    ops::{Operands, Rows},
+};
 use half::f16;
 use pulp::NullaryFnOnce;
 
-use super::{How, QueryPart};
+use super::How;
 use crate::matmul::{F32, Set, resize, unpack};
 use crate::panels::{Row, WIDTH};
 
@@ -15,61 +18,55 @@ pub(super) const KEYS: usize = 128;
 pub(super) const PANELS: usize = KEYS / WIDTH;
 
 /// What a token sees of a tile.
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
+#[derive(Debug, Clone, Copy, Zeroable)]
 pub(super) struct Seen {
     /// All keys that it sees are before this one.
-    pub(super) end: u32,
-    /// 1 if it sees all of them, and nothing is added to any score.
-    pub(super) all: u32,
-    /// What is added to scores.
+    pub(super) end: usize,
+    /// Whether it sees all of these, and nothing is added to their scores.
+    pub(super) all: bool,
+    /// What is added to scores otherwise.
     pub(super) added: [f32; KEYS],
 }
 
 /// Says what each token sees of a tile, and which of its keys any of them sees.
-pub(super) struct See<'a, 'o, S> {
+pub(super) struct See<'a, S> {
     pub(super) s: S,
-    pub(super) how: How,
-    pub(super) part: QueryPart,
-    pub(super) operands: &'a Operands<'o>,
+    pub(super) mask: Option<Rows<'a, f16>>,
+    pub(super) batch: usize,
     pub(super) from: usize,
+    pub(super) keys: usize,
     pub(super) seen: &'a mut [Seen],
 }
 
-impl<S: Set> NullaryFnOnce for See<'_, '_, S> {
+impl<S: Set> NullaryFnOnce for See<'_, S> {
     type Output = [bool; KEYS];
 
     #[inline(always)]
     fn call(self) -> [bool; KEYS] {
-        let Self { s, how, part, operands, from, seen } = self;
-        let keys = KEYS.min(how.cells - from);
-        let mut used = [0_u16; KEYS];
-        let Some(mask) = how.mask.map(|n| operands.rows::<f16>(n)) else {
-            let mut added = [f32::NEG_INFINITY; KEYS];
-            added[..keys].fill(0.0);
-            let end = u32::try_from(keys).unwrap_or(0);
-            seen.fill(Seen { end, all: u32::from(keys == KEYS), added });
+        let Self { s, mask, batch, from, keys, seen } = self;
+        let Some(mask) = mask else {
+            for seen in seen {
+                (seen.end, seen.all) = (keys, true);
+            }
             return std::array::from_fn(|i| i < keys);
         };
-        let batch = part.batch.min(mask.shape()[3] - 1);
+        let mut used = [0_u16; KEYS];
+        let batch = batch.min(mask.shape()[3] - 1);
         for (token, to) in seen.iter_mut().enumerate() {
             // Keys that aren't there are hidden.
             let mut bits = [f16::NEG_INFINITY.to_bits(); KEYS];
             let row: &[u16] = bytemuck::cast_slice(mask.row([token, 0, batch]));
             bits[..keys].copy_from_slice(&row[from..][..keys]);
-            let (mut any, mut end) = (0, 0_u16);
+            let (mut zeros, mut end) = (0, 0_u16);
             for ((bits, used), number) in bits.iter().zip(&mut used).zip(1_u16..) {
-                any |= bits;
+                zeros += u16::from(*bits == 0);
                 let sees = u16::from(*bits != f16::NEG_INFINITY.to_bits());
                 *used |= sees;
                 end = end.max(sees * number);
             }
-            (to.all, to.end) = (u32::from(any == 0), u32::from(end));
-            if any != 0 && end != 0 {
-                for (to, bits) in to.added.chunks_exact_mut(S::LANES).zip(bits.chunks_exact(S::LANES)) {
-                    let numbers = s.halves(&bytemuck::pod_read_unaligned(bytemuck::cast_slice(bits)));
-                    to.copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(&numbers)));
-                }
+            (to.end, to.all) = (usize::from(end), zeros == end);
+            if !to.all {
+                halves(s, bytemuck::cast_slice(&bits), &mut to.added);
             }
         }
         used.map(|used| used != 0)
@@ -98,30 +95,22 @@ impl Tile {
     }
 
     /// Unpacks the keys and values that are used; zeros take the place of others.
-    pub(super) fn unpack<S: Set>(
-        &mut self,
-        s: S,
-        how: How,
-        operands: &Operands<'_>,
-        at: [usize; 3],
-        used: &[bool; KEYS],
-    ) {
+    pub(super) fn unpack<S: Set>(&mut self, s: S, how: How, operands: &Operands<'_>, at: [usize; 3], used: &[bool]) {
         let Self { rows, keys, values, finite } = self;
         let [k_size, v_size] = how.sizes;
         let padded = v_size.next_multiple_of(WIDTH);
-        let rows = resize(rows, KEYS * k_size.max(padded));
-        s.run(Read { s, from: (operands, 1, how.types[0]), at, used, width: k_size, rows });
-        for (panel, rows) in
-            resize(keys, PANELS * k_size).chunks_exact_mut(k_size).zip(rows.chunks_exact(WIDTH * k_size))
-        {
+        let rows = resize(rows, used.len() * k_size.max(padded));
+        s.run(Read { s, from: (operands, 1, how.types[0]), at, used, rows: &mut rows[..used.len() * k_size] });
+        let panels = resize(keys, PANELS * k_size).chunks_exact_mut(k_size);
+        for (panel, rows) in panels.zip(rows[..used.len() * k_size].chunks_exact(WIDTH * k_size)) {
             let columns: [&[u8]; WIDTH] = std::array::from_fn(|i| bytemuck::cast_slice(&rows[i * k_size..][..k_size]));
             unpack::<S, F32>(s, &columns, 0, panel);
         }
+        let rows = &mut rows[..used.len() * padded];
         if padded > v_size {
             rows.fill(0.0); // what is behind the last numbers of values
         }
-        let rows = &mut rows[..KEYS * padded];
-        *finite = s.run(Read { s, from: (operands, 2, how.types[1]), at, used, width: padded, rows });
+        *finite = s.run(Read { s, from: (operands, 2, how.types[1]), at, used, rows });
         let strip = 2 * S::LANES;
         for (p, panel) in resize(values, padded / WIDTH * KEYS).chunks_exact_mut(KEYS).enumerate() {
             let numbers: &mut [f32] = bytemuck::cast_slice_mut(panel);
@@ -154,8 +143,7 @@ struct Read<'a, S> {
     s: S,
     from: (&'a Operands<'a>, usize, DType),
     at: [usize; 3],
-    used: &'a [bool; KEYS],
-    width: usize,
+    used: &'a [bool],
     rows: &'a mut [f32],
 }
 
@@ -164,9 +152,9 @@ impl<S: Set> NullaryFnOnce for Read<'_, S> {
 
     #[inline(always)]
     fn call(self) -> bool {
-        let Self { s, from: (operands, n, dtype), at: [first, head, batch], used, width, rows } = self;
+        let Self { s, from: (operands, n, dtype), at: [first, head, batch], used, rows } = self;
         let mut largest = 0;
-        for ((i, to), used) in rows.chunks_exact_mut(width).enumerate().zip(used) {
+        for ((i, to), used) in rows.chunks_exact_mut(rows.len() / used.len()).enumerate().zip(used) {
             if *used {
                 let bytes = operands.bytes(n, [first + i, head, batch]);
                 match dtype {
@@ -184,6 +172,7 @@ impl<S: Set> NullaryFnOnce for Read<'_, S> {
     }
 }
 
+/// Numbers from bytes of `f16`.
 #[inline(always)]
 fn halves<S: Set>(s: S, bytes: &[u8], to: &mut [f32]) {
     for (to, bytes) in to.chunks_exact_mut(S::LANES).zip(bytes.chunks_exact(2 * S::LANES)) {
