@@ -7,11 +7,10 @@ use ggml::{
     Context, DType, Tensor,
     ops::{Operands, RowsMut},
 };
-use pulp::{Arch, Simd};
 
-use super::kernel::{Kernel, arch, dense};
+use super::kernel::{Kernel, dense};
 use super::math;
-use super::matmul::{self, Level, UnpackedPanels};
+use super::matmul::{Level, Set, UnpackedPanels, level};
 use super::panels::WIDTH;
 
 /// The number of rows whose results stay in the cache together.
@@ -52,7 +51,7 @@ impl Part {
     /// # Errors
     /// If the bytes are not those of such a matrix, or it is empty.
     pub fn new(dtype: DType, bytes: &[u8], depth: usize, bias: &[f32]) -> Result<Self> {
-        Self::at(matmul::level(), dtype, bytes, depth, bias)
+        Self::at(level(), dtype, bytes, depth, bias)
     }
 
     /// One for a set.
@@ -73,7 +72,7 @@ impl Part {
 /// `w x + b`, followed by an operation.
 #[derive(Debug)]
 pub struct Linear {
-    pub(super) arch: Arch,
+    pub(super) level: Level,
     parts: Vec<Part>,
     pub(super) then: Then,
 }
@@ -84,7 +83,7 @@ impl Linear {
     /// # Errors
     /// If the matrices have rows of several lengths, or `then` is for another number of columns.
     pub fn new(parts: Vec<Part>, then: Then) -> Result<Self> {
-        let this = Self { arch: arch(), parts, then };
+        let this = Self { level: level(), parts, then };
         let depth = this.depth();
         ensure!(depth > 0 && this.parts.iter().all(|part| part.depth == depth), "matrices of several depths");
         if let Then::AddNorm { scale, shift, .. } = &this.then {
@@ -119,13 +118,13 @@ impl Linear {
         for &t in &operands {
             dense(t, DType::F32)?;
         }
-        Ok(Arc::clone(self).operation(self.arch, ctx, &operands, shape)?)
+        Arc::clone(self).operation(self.level, ctx, &operands, shape)
     }
 }
 
 impl Kernel for Arc<Linear> {
     #[inline(always)]
-    fn rows<S: Simd>(&self, _: S, mut all: RowsMut<'_, f32>, operands: &Operands<'_>) {
+    fn rows<S: Set>(&self, _: S, mut all: RowsMut<'_, f32>, operands: &Operands<'_>) {
         let x = operands.rows::<f32>(0);
         loop {
             let mut out: Vec<_> = all.by_ref().take(BLOCK).collect();
