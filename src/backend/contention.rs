@@ -21,7 +21,6 @@ pub(super) struct Contention {
     start: Option<Sample>,
     /// How much of the window's time passed in computations.
     computed: Duration,
-    began: Option<Instant>,
     busy_until: Option<Instant>,
 }
 
@@ -40,18 +39,14 @@ impl Contention {
         Self { busy_until: busy.then(|| Instant::now() + Duration::from_secs(3600)), ..Self::default() }
     }
 
-    /// Begins a computation. Returns whether the machine is busy.
-    pub(super) fn begin(&mut self) -> bool {
-        let now = Instant::now();
-        self.began = Some(now);
+    /// Whether the machine is busy.
+    pub(super) fn is_high(&self, now: Instant) -> bool {
         self.busy_until.is_some_and(|until| now < until)
     }
 
-    /// Ends the computation that has begun, if there is one.
-    pub(super) fn end(&mut self) {
-        if let Some(began) = self.began.take() {
-            self.computed_until(began, Instant::now(), thread::current().id(), used);
-        }
+    /// Looks at a computation that ends now.
+    pub(super) fn computed_since(&mut self, began: Instant) {
+        self.computed_until(began, Instant::now(), thread::current().id(), used);
     }
 
     fn computed_until(&mut self, began: Instant, now: Instant, thread: ThreadId, used: impl Fn() -> Option<Duration>) {

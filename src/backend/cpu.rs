@@ -1,5 +1,7 @@
 //! Settings of CPU backends, except for threads and stopping.
 
+use std::time::Instant;
+
 use super::Backend;
 use crate::callback;
 use crate::device::{DeviceType, Registry};
@@ -43,14 +45,14 @@ impl Backend {
         self.alone.as_ref().map(|_| self.threads)
     }
 
-    /// Begins to observe contention. Returns whether the machine is busy.
-    pub(crate) fn begin(&mut self) -> bool {
-        self.contention.begin()
+    /// Whether earlier computations saw other work on the machine.
+    pub(crate) fn is_busy(&self, now: Instant) -> bool {
+        self.contention.is_high(now)
     }
 
-    /// Ends what was begun, if there is something.
-    pub(crate) fn end(&mut self) {
-        self.contention.end();
+    /// Looks how much of the time of a computation, which ends now, went to other work.
+    pub(crate) fn computed_since(&mut self, began: Instant) {
+        self.contention.computed_since(began);
     }
 
     /// Lets the calling thread compute graphs alone, unless all threads always compute.

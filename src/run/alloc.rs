@@ -77,7 +77,7 @@ impl Sched {
                 Engine::One(allocator, backend) => allocator.allocate(graph, Places::default(), backend),
                 Engine::Many(splitter) => splitter.allocate(graph, pins),
             }?;
-            Ok(Run { engine, graph, placement, unset, n_unset, computed: false, in_parts: false })
+            Ok(Run { engine, graph, placement, unset, n_unset, computed: false })
         })
     }
 }
@@ -118,15 +118,7 @@ impl GraphAllocator {
         log::public(|| {
             let (unset, n_unset) = inputs(CALL, graph)?;
             let placement = self.allocate(graph, places, backend)?;
-            Ok(Run {
-                engine: Engine::One(self, backend),
-                graph,
-                placement,
-                unset,
-                n_unset,
-                computed: false,
-                in_parts: false,
-            })
+            Ok(Run { engine: Engine::One(self, backend), graph, placement, unset, n_unset, computed: false })
         })
     }
 }

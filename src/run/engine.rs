@@ -20,21 +20,13 @@ impl EngineMut<'_> {
         }
     }
 
-    /// Begins a computation of the graph. Returns whether [`threads::compute`] should compute it, if there is one backend.
-    pub(super) fn begin(&mut self, graph: &Graph<'_>) -> Result<bool> {
-        self.backends_mut().iter_mut().try_fold(false, |parts, b| Ok(threads::begin(b, graph)? || parts))
-    }
-
-    /// Ends the computation that was begun.
-    pub(super) fn end(&mut self) {
-        self.backends_mut().iter_mut().for_each(Backend::end);
-    }
-
-    fn backends_mut(&mut self) -> &mut [Backend] {
-        match self {
+    /// Chooses how many threads of the CPU compute the graph.
+    pub(super) fn choose_threads(&mut self, graph: &Graph<'_>) -> Result<()> {
+        let backends = match self {
             Self::One(_, backend) => std::slice::from_mut(*backend),
             Self::Many(splitter) => &mut splitter.backends,
-        }
+        };
+        backends.iter_mut().try_for_each(|b| threads::choose(b, graph))
     }
 
     /// The backend, if there is only one; else an error.
@@ -56,16 +48,10 @@ impl EngineMut<'_> {
     }
 
     /// Computes the allocated graph, whose headers have its placement, and waits for the result.
-    pub(super) fn compute(&mut self, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
+    pub(super) fn compute(&mut self, graph: &Graph<'_>) -> Result<sys::ggml_status> {
         match self {
-            Self::One(_, backend) => {
-                let raw = backend.as_ptr();
-                // SAFETY: backend and graph are live; the caller holds the graph's Live, so its tensors have memory.
-                // The backend's device can use this memory and runs the operations (GraphAllocator::check). C keeps
-                // nothing.
-                unsafe { guarded!(compute, sys::ggml_backend_graph_compute(raw, graph)) }
-            }
-            Self::Many(splitter) => splitter.raw()?.compute(graph),
+            Self::One(_, backend) => threads::compute(backend, graph),
+            Self::Many(splitter) => splitter.raw()?.compute(graph.as_ptr()),
         }
     }
 

@@ -70,8 +70,6 @@ pub struct Run<'s, 'c> {
     unset: Vec<bool>,
     n_unset: usize,
     computed: bool,
-    /// Whether [`threads::compute`] should compute the graph.
-    in_parts: bool,
 }
 
 impl<'s, 'c> Run<'s, 'c> {
@@ -92,11 +90,7 @@ impl<'s, 'c> Run<'s, 'c> {
         log::public(|| {
             let live = self.begin(CALL)?;
             let graph = self.graph;
-            let in_parts = self.in_parts;
-            let status = self.call_c(CALL, |engine, raw| match engine {
-                EngineMut::One(_, backend) if in_parts => threads::compute(backend, graph),
-                _ => engine.compute(raw),
-            });
+            let status = self.call_c(CALL, |engine, _| engine.compute(graph));
             drop(live);
             self.finish(CALL, status)
         })
@@ -180,7 +174,7 @@ impl<'s, 'c> Run<'s, 'c> {
             return Err(Error::InputNotSet { call, tensor: e.ptr.info() });
         }
         self.backends().iter().try_for_each(Backend::check)?;
-        self.in_parts = self.engine.begin(self.graph)?;
+        self.engine.choose_threads(self.graph)?;
         self.computed = false;
         // Drops panics that were not resumed because something else failed. The payloads' destructors are user code,
         // which may compute these very tensors. So they run before anything is written into headers.
@@ -209,7 +203,6 @@ impl<'s, 'c> Run<'s, 'c> {
         let status = experts::copying_used(&mut self.engine, graph.entries(), compute);
         #[cfg(not(ggml_0_28))]
         let status = compute(&mut self.engine);
-        self.engine.end();
         self.engine.poison_if_interrupted(&status);
         status
     }

@@ -47,7 +47,7 @@ impl<'s, 'c> Run<'s, 'c> {
         const CALL: &str = "Run::plan";
         callback::check_reentry(CALL)?;
         let _live = self.live(CALL)?;
-        self.engine.begin(self.graph)?;
+        self.engine.choose_threads(self.graph)?;
         let graph = self.graph.as_ptr();
         let backend = self.engine.only(CALL)?;
         backend.check()?;

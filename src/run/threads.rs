@@ -2,9 +2,13 @@
 //!
 //! Beside other work, threads mostly wait for each other. So a busy machine gives one thread to graphs that it would otherwise
 //! share. Results must not tell: an operation whose last bits depend on the number of threads still gets all.
+//!
+//! Contention is only seen where one CPU backend computes, and nothing of the user's: elsewhere the calling thread waits for
+//! other things, too.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::time::Instant;
 
 use ggml_sys as sys;
 
@@ -14,36 +18,57 @@ use crate::graph::{Graph, Team, depends_on_threads};
 use crate::guard::guarded;
 use crate::header::TensorPtr;
 
-/// Begins a computation of the graph. Returns whether [`compute`] should compute it: the machine is busy, and some operations
-/// need all threads.
-pub(super) fn begin(backend: &mut Backend, graph: &Graph<'_>) -> Result<bool> {
-    let Some(threads) = backend.can_compute_alone() else { return Ok(false) };
-    let team = graph.team(threads);
-    let is_busy = team == Team::Either && backend.begin();
-    let in_parts = is_busy && graph.nodes().any(|t| depends_on_threads(t.ptr()));
-    backend.compute_alone(team == Team::One || is_busy && !in_parts)?;
-    Ok(in_parts)
+/// Chooses the threads of a computation, whatever else the machine does.
+pub(super) fn choose(backend: &mut Backend, graph: &Graph<'_>) -> Result<()> {
+    let Some(threads) = backend.can_compute_alone() else { return Ok(()) };
+    backend.compute_alone(graph.team(threads) == Team::One)
 }
 
-/// Computes an allocated graph, whose headers have its placement, and waits for the result. The calling thread computes alone,
-/// except for operations whose last bits depend on the number of threads.
+/// Computes an allocated graph, whose headers have its placement, by a backend whose threads were chosen, and waits for the
+/// result.
 pub(super) fn compute(backend: &mut Backend, graph: &Graph<'_>) -> Result<sys::ggml_status> {
-    let store = &graph.store;
+    let raw = graph.as_ptr();
+    if backend.can_compute_alone().is_none_or(|threads| graph.team(threads) != Team::Either) {
+        // SAFETY: the graph is allocated for the backend, and its headers have its placement (the caller's Live).
+        return unsafe { compute_raw(backend, raw) };
+    }
+    let began = Instant::now();
+    let status = if backend.is_busy(began) {
+        compute_beside(backend, graph)
+    } else {
+        // SAFETY: as above.
+        unsafe { compute_raw(backend, raw) }
+    };
+    backend.computed_since(began);
+    status
+}
+
+/// On a busy machine, the calling thread computes alone what it can.
+fn compute_beside(backend: &mut Backend, graph: &Graph<'_>) -> Result<sys::ggml_status> {
     let by_all = |node: &Cell<*mut sys::ggml_tensor>| {
         // SAFETY: the graph's operations are live while it is.
         NonNull::new(node.get()).is_some_and(|t| depends_on_threads(unsafe { TensorPtr::new(t) }))
     };
-    for nodes in store.nodes().chunk_by(|a, b| by_all(a) == by_all(b)) {
+    for nodes in graph.store.nodes().chunk_by(|a, b| by_all(a) == by_all(b)) {
         backend.compute_alone(!nodes.first().is_some_and(by_all))?;
-        let mut part = store.part(nodes);
-        // SAFETY: backend and graph are live. The part's lists are the graph's, whose tensors have memory that the backend's
-        // device can use (the caller's Live), and the operations before it have been computed. The call waits, so C keeps
-        // nothing.
-        let status =
-            unsafe { guarded!(compute, sys::ggml_backend_graph_compute(backend.as_ptr(), (&raw mut part).cast())) }?;
+        let mut part = graph.store.part(nodes);
+        // SAFETY: the part's lists are those of the graph, which is allocated for the backend, and the operations before it
+        // have been computed.
+        let status = unsafe { compute_raw(backend, (&raw mut part).cast()) }?;
         if status != sys::GGML_STATUS_SUCCESS {
             return Ok(status);
         }
     }
     Ok(sys::GGML_STATUS_SUCCESS)
+}
+
+/// # Safety
+///
+/// The graph must be allocated for the backend, whose device runs the operations (`GraphAllocator::check`), and its headers
+/// must have its placement.
+unsafe fn compute_raw(backend: &mut Backend, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
+    let raw = backend.as_ptr();
+    // SAFETY: backend and graph are live, and the tensors have memory that the backend's device can use (this function's
+    // `# Safety`). The call waits, so C keeps nothing.
+    unsafe { guarded!(compute, sys::ggml_backend_graph_compute(raw, graph)) }
 }
