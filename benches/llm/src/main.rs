@@ -47,6 +47,9 @@ struct Cli {
     /// The layers
     #[arg(long, default_value_t = 16)]
     layers: usize,
+    /// A model of the family qwen3moe, with eight experts, of which a token takes three
+    #[arg(long)]
+    experts: bool,
 }
 
 fn main() -> Result<()> {
@@ -131,13 +134,17 @@ impl Engine {
 fn make(program: &Path, file: &Path, dtype: &str, cli: &Cli) -> Result<u64> {
     let mut command = Command::new(program);
     command.arg("make").arg(file).arg(dtype).args([cli.width, cli.layers].map(|n| n.to_string()));
+    command.args(cli.experts.then_some("experts"));
     ensure!(command.status()?.success(), "{command:?} failed");
     let all = std::fs::metadata(file)?.len() as f64;
-    // The embedding and the output are alike.
     let (width, layers) = (cli.width as f64, cli.layers as f64);
-    let matrices = layers * width * width * (2.0 + 2.0 / 4.0 + 3.0 * 3.0);
+    let (attention, network) = (2.0 + 2.0 / 4.0, 3.0 * 3.0);
+    // An expert is a third of the usual network.
+    let (read, held) = if cli.experts { (network, 8.0 / 3.0 * network) } else { (network, network) };
+    let [read, held] = [read, held].map(|networks| layers * width * width * (attention + networks));
+    // The embedding and the output are alike.
     let output = 32_000.0 * width;
-    Ok((all * (matrices + output) / (matrices + 2.0 * output)) as u64)
+    Ok((all * (read + output) / (held + 2.0 * output)) as u64)
 }
 
 fn median(mut seconds: Vec<f64>) -> f64 {

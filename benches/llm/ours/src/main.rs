@@ -1,5 +1,6 @@
 //! `ggml-llm`. With `ggml` as the last argument it computes by ggml's kernels only; with `serve PROGRAM` requests go to the
-//! server of that program. With `make FILE TYPE WIDTH LAYERS` it writes a model of random numbers.
+//! server of that program. With `make FILE TYPE WIDTH LAYERS` it writes a model of random numbers, of the family llama, or
+//! qwen3moe if `experts` follows.
 
 mod server;
 
@@ -46,11 +47,12 @@ impl Engine for Ours {
     }
 }
 
-fn make([file, dtype, width, layers]: [&str; 4]) -> Result<()> {
-    let mut recipe = Recipe::new(Architecture::Llama);
+fn make([file, dtype, width, layers]: [&str; 4], experts: bool) -> Result<()> {
+    let mut recipe = Recipe::new(if experts { Architecture::Qwen3Moe } else { Architecture::Llama });
     recipe.dtype = dtype.parse().context("the type")?;
     (recipe.n_embd, recipe.n_layer) = (width.parse()?, layers.parse()?);
-    (recipe.n_ff, recipe.n_head, recipe.n_head_kv) = (3 * recipe.n_embd, recipe.n_embd / 64, recipe.n_embd / 256);
+    (recipe.n_head, recipe.n_head_kv) = (recipe.n_embd / 64, recipe.n_embd / 256);
+    recipe.n_ff = if experts { recipe.n_embd } else { 3 * recipe.n_embd };
     (recipe.n_vocab, recipe.n_ctx) = (N_VOCAB.cast_unsigned(), N_CTX);
     recipe.metadata.push(("rope.dimension_count".into(), 64_u32.into())); // candle asks for it
     recipe.tokenizer = byte_tokenizer(recipe.n_vocab, true);
@@ -61,8 +63,9 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     match &*arguments {
-        &["make", file, dtype, width, layers] => make([file, dtype, width, layers]),
-        ["make", ..] => bail!("make FILE TYPE WIDTH LAYERS"),
+        &["make", file, dtype, width, layers] => make([file, dtype, width, layers], false),
+        &["make", file, dtype, width, layers, "experts"] => make([file, dtype, width, layers], true),
+        ["make", ..] => bail!("make FILE TYPE WIDTH LAYERS [experts]"),
         [_, _, "serve", _] => engine::serve(server::Server::open),
         _ => engine::serve(Ours::open),
     }
