@@ -10,8 +10,7 @@ use half::f16;
 
 use super::kernel::{Kernel, dense};
 use super::math;
-use super::matmul::{Level, Set, level, tiles};
-use super::panels::{Row, WIDTH};
+use super::matmul::{Level, Row, Set, WIDTH, level, set_column, set_row, tiles};
 
 /// The queries that are multiplied at a time: a multiple of what registers hold.
 const ROWS: usize = 12;
@@ -121,25 +120,5 @@ impl Kernel for Attention {
                 }
             }
         }
-    }
-}
-
-/// Sets a column of panels that are `deep` numbers deep. (The instruction of AVX-512 that stores numbers apart is slower than one
-/// by one: this isn't compiled for a set.)
-#[inline(never)]
-fn set_column<S: Set>(panels: &mut [Row], deep: usize, i: usize, column: &[f32]) {
-    let width = 2 * S::LANES;
-    let numbers: &mut [f32] = bytemuck::cast_slice_mut(panels);
-    let to = numbers[i / width * width * deep + i % width..].iter_mut().step_by(width);
-    to.zip(column).for_each(|(to, x)| *to = *x);
-}
-
-/// Sets a row of panels that are `deep` numbers deep.
-#[inline(always)]
-fn set_row<S: Set>(panels: &mut [Row], deep: usize, i: usize, row: &[f32]) {
-    let width = 2 * S::LANES;
-    let strips = bytemuck::cast_slice_mut::<_, f32>(panels).chunks_exact_mut(width * deep);
-    for (strip, numbers) in strips.zip(row.chunks(width)) {
-        strip[i * width..][..numbers.len()].copy_from_slice(numbers);
     }
 }

@@ -5,9 +5,9 @@ use ggml::{
     Context, DType, Tensor,
     ops::{CustomOptions, Operands, RowsMut},
 };
-use pulp::NullaryFnOnce;
 
-use super::matmul::{Level, Set, has_dense_rows, set::with_set};
+use super::matmul::set::{compiled, with_set};
+use super::matmul::{Level, Set, has_dense_rows};
 
 /// Refuses what a kernel can't read by rows.
 pub(crate) fn dense(t: Tensor<'_>, dtype: DType) -> Result<()> {
@@ -34,25 +34,9 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     {
         let how = CustomOptions::new();
         let made = with_set!(level.max(Level::Plain), s => ctx.custom::<f32>(operands, shape, how, move |out, operands| {
-            s.run(RowsOf { s, kernel: &self, out, operands });
+            let kernel = &self;
+            compiled!(s, kernel.rows(s, out, &operands));
         }));
         Ok(made.context("the processor lacks the instructions")??)
-    }
-}
-
-/// The rows that one thread computes.
-struct RowsOf<'a, S, K> {
-    s: S,
-    kernel: &'a K,
-    out: RowsMut<'a, f32>,
-    operands: Operands<'a>,
-}
-
-impl<S: Set, K: Kernel> NullaryFnOnce for RowsOf<'_, S, K> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        self.kernel.rows(self.s, self.out, &self.operands);
     }
 }

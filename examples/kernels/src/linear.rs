@@ -10,8 +10,7 @@ use ggml::{
 
 use super::kernel::{Kernel, dense};
 use super::math;
-use super::matmul::{Level, Set, UnpackedPanels, level};
-use super::panels::WIDTH;
+use super::matmul::{Level, Set, UnpackedPanels, WIDTH, level};
 
 /// The number of rows whose results stay in the cache together.
 const BLOCK: usize = 72;
@@ -42,7 +41,6 @@ pub enum Then {
 pub struct Part {
     weights: UnpackedPanels,
     bias: Vec<f32>,
-    depth: usize,
 }
 
 impl Part {
@@ -65,7 +63,7 @@ impl Part {
             found == expected,
             "{columns} rows of {depth} numbers in {dtype} take {expected} bytes, but {found} are there"
         );
-        Ok(Self { weights: UnpackedPanels::new(level, dtype, bytes, columns)?, bias: bias.to_vec(), depth })
+        Ok(Self { weights: UnpackedPanels::new(level, dtype, bytes, columns)?, bias: bias.to_vec() })
     }
 }
 
@@ -85,7 +83,7 @@ impl Linear {
     pub fn new(parts: Vec<Part>, then: Then) -> Result<Self> {
         let this = Self { level: level(), parts, then };
         let depth = this.depth();
-        ensure!(depth > 0 && this.parts.iter().all(|part| part.depth == depth), "matrices of several depths");
+        ensure!(depth > 0 && this.parts.iter().all(|part| part.weights.depth == depth), "matrices of several depths");
         if let Then::AddNorm { scale, shift, .. } = &this.then {
             let n = this.columns();
             ensure!([scale.len(), shift.len()] == [n; 2], "the norm is not one of {n} numbers");
@@ -95,7 +93,7 @@ impl Linear {
 
     /// Numbers in a row of the operand.
     fn depth(&self) -> usize {
-        self.parts.first().map_or(0, |part| part.depth)
+        self.parts.first().map_or(0, |part| part.weights.depth)
     }
 
     /// Numbers in a row of the result.
@@ -135,7 +133,7 @@ impl Kernel for Arc<Linear> {
             let mut blocks = None;
             let mut first = 0;
             for Part { weights, bias, .. } in &self.parts {
-                weights.multiply(&rows, &mut blocks, |panel, row, sums| {
+                weights.multiply(&rows, &mut blocks, &mut |panel, row, sums| {
                     let bias = &bias[panel * WIDTH..];
                     let out = &mut out[row].1[first + panel * WIDTH..];
                     for ((out, sum), bias) in out.iter_mut().zip(sums).zip(bias) {

@@ -16,10 +16,9 @@ use ggml::{
 use half::f16;
 
 use crate::matmul::set::with_set;
-use crate::matmul::{Level, Set, has_dense_rows, level, resize};
-use crate::panels::{Row, WIDTH};
+use crate::matmul::{Level, Row, Set, WIDTH, has_dense_rows, level, resize};
 use products::{Products, Sum, finish};
-use tile::{KEYS, See, Seen, Tile};
+use tile::{KEYS, Seen, Tile, see};
 
 /// From so many tokens on, it was measured to be faster than ggml's. Fewer may be of as many sequences, whose tokens see little of a
 /// tile each; ggml leaves out single keys there.
@@ -207,7 +206,7 @@ fn share<S: Set>(s: S, how: How, part: QueryPart, operands: &Operands<'_>, scrat
     let seen = resize(seen, part.tokens);
     for from in (0..how.cells).step_by(KEYS) {
         let keys = KEYS.min(how.cells - from);
-        let used = s.run(See { s, mask, batch: part.batch, from, keys, seen });
+        let used = see(s, mask, part.batch, (from, keys), seen);
         some.clear();
         some.extend((0..n).filter(|i| seen[i / part.heads].end > 0));
         if some.is_empty() {

@@ -5,8 +5,7 @@ use bytemuck::Zeroable;
 use super::tile::{KEYS, PANELS, Seen, Tile};
 use super::{How, QueryPart, ROWS, Scratch};
 use crate::math;
-use crate::matmul::{Set, resize, tiles};
-use crate::panels::{Row, WIDTH};
+use crate::matmul::{Row, Set, WIDTH, resize, tiles};
 
 /// The largest score of a row so far, and the sum of the weights, relative to that score's.
 #[derive(Debug, Clone, Copy, Zeroable)]

@@ -6,11 +6,10 @@ use ggml::{
     ops::{Operands, Rows},
 };
 use half::f16;
-use pulp::NullaryFnOnce;
 
 use super::How;
-use crate::matmul::{F32, Set, resize, unpack};
-use crate::panels::{Row, WIDTH};
+use crate::matmul::set::compiled;
+use crate::matmul::{F32, Row, Set, WIDTH, resize, set_row, unpack};
 
 /// The keys of a tile.
 pub(super) const KEYS: usize = 128;
@@ -28,22 +27,15 @@ pub(super) struct Seen {
     pub(super) added: [f32; KEYS],
 }
 
-/// Says what each token sees of a tile, and which of its keys any of them sees.
-pub(super) struct See<'a, S> {
-    pub(super) s: S,
-    pub(super) mask: Option<Rows<'a, f16>>,
-    pub(super) batch: usize,
-    pub(super) from: usize,
-    pub(super) keys: usize,
-    pub(super) seen: &'a mut [Seen],
-}
-
-impl<S: Set> NullaryFnOnce for See<'_, S> {
-    type Output = [bool; KEYS];
-
-    #[inline(always)]
-    fn call(self) -> [bool; KEYS] {
-        let Self { s, mask, batch, from, keys, seen } = self;
+/// Says what each token of a batch sees of a tile, and which of its keys any of them sees.
+pub(super) fn see<S: Set>(
+    s: S,
+    mask: Option<Rows<'_, f16>>,
+    batch: usize,
+    (from, keys): (usize, usize),
+    seen: &mut [Seen],
+) -> [bool; KEYS] {
+    compiled!(s, {
         let Some(mask) = mask else {
             for seen in seen {
                 (seen.end, seen.all) = (keys, true);
@@ -70,7 +62,7 @@ impl<S: Set> NullaryFnOnce for See<'_, S> {
             }
         }
         used.map(|used| used != 0)
-    }
+    })
 }
 
 /// Keys and values as panels.
@@ -100,7 +92,7 @@ impl Tile {
         let [k_size, v_size] = how.sizes;
         let padded = v_size.next_multiple_of(WIDTH);
         let rows = resize(rows, used.len() * k_size.max(padded));
-        s.run(Read { s, from: (operands, 1, how.types[0]), at, used, rows: &mut rows[..used.len() * k_size] });
+        read(s, (operands, 1, how.types[0]), at, used, &mut rows[..used.len() * k_size]);
         let panels = resize(keys, PANELS * k_size).chunks_exact_mut(k_size);
         for (panel, rows) in panels.zip(rows[..used.len() * k_size].chunks_exact(WIDTH * k_size)) {
             let columns: [&[u8]; WIDTH] = std::array::from_fn(|i| bytemuck::cast_slice(&rows[i * k_size..][..k_size]));
@@ -110,15 +102,10 @@ impl Tile {
         if padded > v_size {
             rows.fill(0.0); // what is behind the last numbers of values
         }
-        *finite = s.run(Read { s, from: (operands, 2, how.types[1]), at, used, rows });
-        let strip = 2 * S::LANES;
-        for (p, panel) in resize(values, padded / WIDTH * KEYS).chunks_exact_mut(KEYS).enumerate() {
-            let numbers: &mut [f32] = bytemuck::cast_slice_mut(panel);
-            for (at, to) in numbers.chunks_exact_mut(strip * KEYS).enumerate() {
-                for (to, row) in to.chunks_exact_mut(strip).zip(rows.chunks_exact(padded)) {
-                    to.copy_from_slice(&row[p * WIDTH + at * strip..][..strip]);
-                }
-            }
+        *finite = read(s, (operands, 2, how.types[1]), at, used, rows);
+        let values = resize(values, padded / WIDTH * KEYS);
+        for (i, row) in rows.chunks_exact(padded).enumerate() {
+            set_row::<S>(values, KEYS, i, row);
         }
     }
 
@@ -139,20 +126,14 @@ impl Tile {
 }
 
 /// Reads rows of keys or values, and tells whether all numbers are finite.
-struct Read<'a, S> {
+fn read<S: Set>(
     s: S,
-    from: (&'a Operands<'a>, usize, DType),
-    at: [usize; 3],
-    used: &'a [bool],
-    rows: &'a mut [f32],
-}
-
-impl<S: Set> NullaryFnOnce for Read<'_, S> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn call(self) -> bool {
-        let Self { s, from: (operands, n, dtype), at: [first, head, batch], used, rows } = self;
+    (operands, n, dtype): (&Operands<'_>, usize, DType),
+    [first, head, batch]: [usize; 3],
+    used: &[bool],
+    rows: &mut [f32],
+) -> bool {
+    compiled!(s, {
         let mut largest = 0;
         for ((i, to), used) in rows.chunks_exact_mut(rows.len() / used.len()).enumerate().zip(used) {
             if *used {
@@ -169,7 +150,7 @@ impl<S: Set> NullaryFnOnce for Read<'_, S> {
             largest = to.iter().fold(largest, |largest: u32, x| largest.max(x.to_bits() & 0x7fff_ffff));
         }
         largest < f32::INFINITY.to_bits()
-    }
+    })
 }
 
 /// Numbers from bytes of `f16`.

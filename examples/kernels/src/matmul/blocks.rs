@@ -7,8 +7,7 @@ use super::panel::{self, HALF, Panel};
 use super::set::{Set, compiled};
 use super::several::{self, SEVERAL};
 use super::types::{self, EIGHT, Eight, Type, each_block};
-use super::{WIDTH, parts, resize};
-use crate::panels::Row;
+use super::{Row, WIDTH, parts, resize};
 
 /// Of the columns that a few rows of activations are multiplied by at a time, the pairs whose halves share vectors.
 const PAIRS: usize = EIGHT / 2;

@@ -6,8 +6,7 @@ use ggml::DType;
 use super::float_rows::{FEW, Rows};
 use super::panel::HALF;
 use super::set::{Set, compiled};
-use super::{WIDTH, parts, resize};
-use crate::panels::Row;
+use super::{Row, WIDTH, parts, resize};
 
 /// The numbers of all rows of activations that are multiplied at a time, where there are few: they stay in the nearest cache.
 const NEAR: usize = 4096;
@@ -216,11 +215,24 @@ fn strips<S: Set>(panel: &mut [Row]) -> &mut [[S::Floats; 2]] {
     bytemuck::cast_slice_mut::<_, S::Floats>(panel).as_chunks_mut().0
 }
 
-/// Sets a number of a panel that is `deep` numbers deep.
-pub(super) fn set<S: Set>(panel: &mut [Row], k: usize, column: usize, x: f32) {
-    let (deep, width) = (panel.len(), 2 * S::LANES);
-    let numbers: &mut [f32] = bytemuck::cast_slice_mut(panel);
-    numbers[(column / width * deep + k) * width + column % width] = x;
+/// Sets a column of panels that are `deep` numbers deep. (The instruction of AVX-512 that stores numbers apart is slower than one
+/// by one: this isn't compiled for a set.)
+#[inline(never)]
+pub(crate) fn set_column<S: Set>(panels: &mut [Row], deep: usize, i: usize, column: &[f32]) {
+    let width = 2 * S::LANES;
+    let numbers: &mut [f32] = bytemuck::cast_slice_mut(panels);
+    let to = numbers[i / width * width * deep + i % width..].iter_mut().step_by(width);
+    to.zip(column).for_each(|(to, x)| *to = *x);
+}
+
+/// Sets a row of panels that are `deep` numbers deep.
+#[inline(always)]
+pub(crate) fn set_row<S: Set>(panels: &mut [Row], deep: usize, i: usize, row: &[f32]) {
+    let width = 2 * S::LANES;
+    let strips = bytemuck::cast_slice_mut::<_, f32>(panels).chunks_exact_mut(width * deep);
+    for (strip, numbers) in strips.zip(row.chunks(width)) {
+        strip[i * width..][..numbers.len()].copy_from_slice(numbers);
+    }
 }
 
 /// Adds the products of rows, or parts of them, and a panel that is as deep, or deeper.

@@ -19,17 +19,17 @@ mod tests;
 mod types;
 mod unpacked;
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
-use bytemuck::Zeroable;
+use bytemuck::{Pod, Zeroable};
 use ggml::{
     Context, DType, Result, Tensor,
     ops::{CustomOp, Operands},
 };
-use std::ops::Range;
 
 use floats::{Bf16, F16};
-pub(crate) use floats::{F32, tiles, unpack};
+pub(crate) use floats::{F32, set_column, set_row, tiles, unpack};
 use out::Out;
 use products::Operation;
 pub use set::describe;
@@ -41,9 +41,14 @@ use types::{Iq4Nl, Iq4Xs, MxFp4, Q4_0, Q4_1, Q4K, Q5_0, Q5K, Q6K, Q8_0};
 pub(crate) use unpacked::UnpackedPanels;
 
 /// The columns of the product that are computed together; each is a row of ggml's matrix.
-const WIDTH: usize = 32;
+pub(crate) const WIDTH: usize = 32;
 /// What a row's length must be a multiple of.
 const DEPTH: usize = 256;
+
+/// A number of each of these columns: a row of a panel, or of the product.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(128))]
+pub(crate) struct Row(pub(crate) [f32; WIDTH]);
 
 /// Whether [`mul_mat`] computes products with matrices of this type and shape by these kernels: on processors with AVX2, FMA
 /// and F16C, or where a variable turns them on for NEON, for `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, `q4_1`, `q5_0`, `q4_K`, `q5_K`, `q6_K`, `iq4_nl`, `iq4_xs` and `mxfp4`.
@@ -74,7 +79,7 @@ fn has_whole_tiles([depth, columns, n2, n3]: [i64; 4]) -> bool {
 pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
     let [_, rows, ..] = x.ne();
     let is_ours = multiplies(w.dtype(), w.ne()) && is_faster(level(), w.dtype(), rows);
-    if is_ours { mul_mat_at(level(), ctx, w, x) } else { ctx.mul_mat(w, x) }
+    if is_ours { product_at(level(), ctx, [w, x], None) } else { ctx.mul_mat(w, x) }
 }
 
 /// [`mul_mat`] by these kernels wherever they have one for the type and shape, also where ggml's was measured to be faster: what
@@ -84,7 +89,7 @@ pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Ten
 ///
 /// Those of [`Context::mul_mat`].
 pub fn mul_mat_own<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
-    mul_mat_at(level(), ctx, w, x)
+    product_at(level(), ctx, [w, x], None)
 }
 
 /// Whether the product of so many rows was measured to be faster than ggml's.
@@ -105,19 +110,6 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     }
 }
 
-/// The product by a set.
-fn mul_mat_at<'c>(level: Level, ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
-    let [depth, columns, ..] = w.ne();
-    let [x_depth, rows, n2, n3] = x.ne();
-    let fits = x.dtype() == DType::F32 && x_depth == depth && [n2, n3] == [1, 1] && has_whole_tiles(w.ne());
-    let fits = fits && has_dense_rows(w) && has_dense_rows(x);
-    let Some(op) = operation_of(level, w.dtype()).filter(|_| fits) else {
-        return ctx.mul_mat(w, x);
-    };
-    let width = i64::try_from(WIDTH).unwrap_or(1);
-    ctx.reshape(ctx.custom_op(op, &[w, x], [width, columns / width, rows])?, [columns, rows])
-}
-
 /// `w x` for the experts that rows pick, as [`Context::mul_mat_id`]: `w` is `[depth, columns, experts]`, `x`
 /// `[depth, used, tokens]` or `[depth, 1, tokens]`, and `ids`, indices of experts, `[used, tokens]`. Only the experts that are
 /// picked are read.
@@ -128,7 +120,7 @@ fn mul_mat_at<'c>(level: Level, ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) 
 /// an index is not below the number of experts.
 pub fn mul_mat_id<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>, ids: Tensor<'c>) -> Result<Tensor<'c>> {
     let is_ours = multiplies_experts(w.dtype(), w.ne());
-    if is_ours { mul_mat_id_at(level(), ctx, w, x, ids) } else { ctx.mul_mat_id(w, x, ids) }
+    if is_ours { product_at(level(), ctx, [w, x], Some(ids)) } else { ctx.mul_mat_id(w, x, ids) }
 }
 
 /// Whether [`mul_mat_id`] computes products with matrices of this type and shape by these kernels: where [`mul_mat`] was
@@ -138,27 +130,26 @@ pub fn multiplies_experts(dtype: DType, [depth, columns, _, n3]: [i64; 4]) -> bo
     multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
 }
 
-/// The products of experts by a set.
-fn mul_mat_id_at<'c>(
+/// The product by a set, with one matrix or with those of experts.
+fn product_at<'c>(
     level: Level,
     ctx: &'c Context,
-    w: Tensor<'c>,
-    x: Tensor<'c>,
-    ids: Tensor<'c>,
+    [w, x]: [Tensor<'c>; 2],
+    ids: Option<Tensor<'c>>,
 ) -> Result<Tensor<'c>> {
-    let [depth, columns, _, w3] = w.ne();
+    let [depth, columns, experts, w3] = w.ne();
     let [x_depth, several, x_tokens, x3] = x.ne();
-    let [used, tokens, i2, i3] = ids.ne();
-    let fits = [x.dtype(), ids.dtype()] == [DType::F32, DType::I32] && has_whole_tiles([depth, columns, 1, 1]);
-    let fits =
-        fits && [x_depth, x_tokens, w3, x3, i2, i3] == [depth, tokens, 1, 1, 1, 1] && [1, used].contains(&several);
-    let fits = fits && has_dense_rows(w) && has_dense_rows(x);
+    let [used, tokens, i2, i3] = ids.map_or([several, 1, 1, 1], Tensor::ne);
+    let types = x.dtype() == DType::F32 && ids.is_none_or(|ids| ids.dtype() == DType::I32);
+    let whole = has_whole_tiles([depth, columns, if ids.is_some() { 1 } else { experts }, w3]);
+    let same = [x_depth, x_tokens, x3, i2, i3] == [depth, tokens, 1, 1, 1] && [1, used].contains(&several);
+    let fits = types && whole && same && has_dense_rows(w) && has_dense_rows(x);
     let Some(op) = operation_of(level, w.dtype()).filter(|_| fits) else {
-        return ctx.mul_mat_id(w, x, ids);
+        return ids.map_or_else(|| ctx.mul_mat(w, x), |ids| ctx.mul_mat_id(w, x, ids));
     };
     let width = i64::try_from(WIDTH).unwrap_or(1);
-    let y = ctx.custom_op(op, &[w, x, ids], [width, columns / width, used, tokens])?;
-    ctx.reshape(y, [columns, used, tokens])
+    let operands: Vec<_> = [w, x].into_iter().chain(ids).collect();
+    ctx.reshape(ctx.custom_op(op, &operands, [width, columns / width, used, tokens])?, [columns, used, tokens])
 }
 
 /// The operation for matrices of a type, or for one of each expert, if the processor has the instructions.

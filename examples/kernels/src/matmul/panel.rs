@@ -5,8 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use super::activations::{BLOCK, Block};
 use super::set::{Set, compiled};
 use super::types::{self, Type, each_block};
-use super::{WIDTH, parts};
-use crate::panels::Row;
+use super::{Row, WIDTH, parts};
 
 /// Half of a panel's columns.
 pub(crate) const HALF: usize = WIDTH / 2;
@@ -58,6 +57,16 @@ const fn flips<S: Set, T: Type>() -> bool {
     T::BITS == 8 && S::FLIPS
 }
 
+/// The sum of the sizes of all negative bytes.
+#[inline(always)]
+fn negatives<S: Set>(s: S, mut bytes: S::Ints) -> i32 {
+    for x in bytemuck::cast_slice_mut::<_, i8>(std::slice::from_mut(&mut bytes)) {
+        *x = (*x).min(0);
+    }
+    let [first, second] = s.sums_of_bytes(bytes);
+    -(first + second)
+}
+
 /// Unpacks a block of a vector's columns.
 #[inline(always)]
 fn transpose<S: Set, T: Type, const B: usize>(
@@ -71,7 +80,7 @@ fn transpose<S: Set, T: Type, const B: usize>(
     for (i, (to, row)) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows).enumerate() {
         *to = types::numbers::<S, T, B>(s, &row[unit]);
         if flips::<S, T>() {
-            panel.others.as_flattened_mut()[at * QUADS + i] = f32::from_bits(s.negatives(*to).cast_unsigned());
+            panel.others.as_flattened_mut()[at * QUADS + i] = f32::from_bits(negatives(s, *to).cast_unsigned());
         }
     }
     let columns: [[[u8; FOUR]; QUADS]; QUADS] = bytemuck::cast(s.quads(square));

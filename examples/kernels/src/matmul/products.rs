@@ -13,8 +13,7 @@ use super::floats::{self, Float, FloatScratch};
 use super::panel::Panel;
 use super::set::Set;
 use super::types::Type;
-use super::{Out, WIDTH, resize, weights};
-use crate::panels::Row;
+use super::{Out, Row, WIDTH, resize, weights};
 
 /// What computes products with matrices of a type.
 pub(super) type Operation = (DType, CustomOp<f32>);
@@ -124,7 +123,7 @@ pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
             let blocks = resize(blocks, several * tokens * n);
             if !is_quantised {
                 for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
-                    activations::quantise(s, activations_of(x, i), T::HALVES, to);
+                    activations::quantise(s, activations_of(x, i), to);
                 }
                 is_quantised = true;
             }

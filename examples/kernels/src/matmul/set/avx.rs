@@ -11,11 +11,10 @@ use std::arch::x86_64::{
 };
 
 use bytemuck::Zeroable;
-use pulp::NullaryFnOnce;
 
 use super::Set;
 use crate::matmul::Out;
-use crate::matmul::activations::{BLOCK, Block};
+use crate::matmul::activations::BLOCK;
 use crate::matmul::float_rows::FEW;
 use crate::matmul::products::Group;
 use crate::matmul::types::Type;
@@ -61,18 +60,18 @@ impl<const VNNI: u8> Avx<VNNI> {
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c")]
-fn run<O: NullaryFnOnce>(op: O) -> O::Output {
-    op.call()
+fn run<R>(op: impl FnOnce() -> R) -> R {
+    op()
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c,avxvnni")]
-fn run_vex<O: NullaryFnOnce>(op: O) -> O::Output {
-    op.call()
+fn run_vex<R>(op: impl FnOnce() -> R) -> R {
+    op()
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c,avx512vl,avx512vnni")]
-fn run_evex<O: NullaryFnOnce>(op: O) -> O::Output {
-    op.call()
+fn run_evex<R>(op: impl FnOnce() -> R) -> R {
+    op()
 }
 
 /// Keeps the order of what is computed.
@@ -94,26 +93,6 @@ impl<const VNNI: u8> Avx<VNNI> {
             return avx2._mm256_maddubs_epi16(weights, x);
         }
         avx2._mm256_maddubs_epi16(avx2._mm256_abs_epi8(weights), avx2._mm256_sign_epi8(x, weights))
-    }
-
-    /// All lanes combined; what combines two vectors must be `#[inline(always)]`.
-    #[inline(always)]
-    fn all(self, x: __m256i, combine: impl Fn(__m256i, __m256i) -> __m256i) -> i32 {
-        let avx2 = self.0.avx2;
-        let x = combine(x, avx2._mm256_permute2x128_si256::<1>(x, x));
-        let x = combine(x, avx2._mm256_shuffle_epi32::<0b01_00_11_10>(x)); // pairs swapped
-        let x = combine(x, avx2._mm256_shuffle_epi32::<0b10_11_00_01>(x)); // lanes swapped
-        bytemuck::cast::<_, [i32; 8]>(x)[0]
-    }
-
-    /// The sum of all lanes.
-    #[inline(always)]
-    fn total(self, x: __m256i) -> i32 {
-        self.all(
-            x,
-            #[inline(always)]
-            |a, b| self.0.avx2._mm256_add_epi32(a, b),
-        )
     }
 
     /// Lanes 0 to 3 of four columns, in the lower half, and 4 to 7 in the upper one.
@@ -145,7 +124,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     const DEEP: usize = 8;
 
     #[inline(always)]
-    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output {
+    fn run<R>(self, op: impl FnOnce() -> R) -> R {
         match VNNI {
             // SAFETY: the processor has the target features (the type's invariant).
             NONE => unsafe { run(op) },
@@ -253,14 +232,6 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
-    fn negatives(self, bytes: __m256i) -> i32 {
-        let avx2 = self.0.avx2;
-        let sizes =
-            avx2._mm256_and_si256(avx2._mm256_abs_epi8(bytes), avx2._mm256_cmpgt_epi8(__m256i::zeroed(), bytes));
-        self.total(avx2._mm256_sad_epu8(sizes, __m256i::zeroed()))
-    }
-
-    #[inline(always)]
     fn in_turn(self, x: __m256i) -> __m256i {
         match VNNI {
             // SAFETY: the processor has the target feature (the type's invariant).
@@ -302,34 +273,17 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
-    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
+    fn round(self, from: &[f32; BLOCK], by: f32) -> [i8; BLOCK] {
         let Common { avx, avx2, .. } = self.0;
         let values: [__m256; 4] = bytemuck::cast(*from);
-        // The order of sizes is that of their bits; that of a NaN is above all.
-        let mut largest = __m256i::zeroed();
-        for x in values {
-            let size = avx2._mm256_and_si256(bytemuck::cast(x), avx._mm256_set1_epi32(i32::MAX));
-            largest = avx2._mm256_max_epu32(largest, size);
-        }
-        let largest = self.all(
-            largest,
-            #[inline(always)]
-            |a, b| avx2._mm256_max_epu32(a, b),
-        );
-        let largest = f32::from_bits(largest.cast_unsigned());
-        let by = avx._mm256_set1_ps(if largest > 0.0 { 127.0 / largest } else { 0.0 });
         let mut whole = [__m256i::zeroed(); 4];
         for (whole, x) in whole.iter_mut().zip(values) {
-            *whole = avx._mm256_cvtps_epi32(avx._mm256_mul_ps(x, by));
+            *whole = avx._mm256_cvtps_epi32(avx._mm256_mul_ps(x, avx._mm256_set1_ps(by)));
         }
         let [a, b, c, d] = whole;
         let bytes = avx2._mm256_packs_epi16(avx2._mm256_packs_epi32(a, b), avx2._mm256_packs_epi32(c, d));
         let order = avx._mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        to.numbers = bytemuck::cast(avx2._mm256_permutevar8x32_epi32(bytes, order));
-        let first = avx2._mm256_add_epi32(a, b);
-        to.first = if halves == 1 { 0 } else { self.total(first) };
-        to.sum = self.total(avx2._mm256_add_epi32(first, avx2._mm256_add_epi32(c, d)));
-        to.finish(largest);
+        bytemuck::cast(avx2._mm256_permutevar8x32_epi32(bytes, order))
     }
 
     #[inline(always)]

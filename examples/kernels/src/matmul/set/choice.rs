@@ -74,16 +74,13 @@ fn best() -> Level {
 }
 
 /// The level, and why.
-struct Choice {
-    level: Level,
-    why: String,
-}
+type Choice = (Level, String);
 
 static CHOICE: LazyLock<Choice> =
     LazyLock::new(|| choose(best(), std::env::var_os(VARIABLE).as_deref().and_then(std::ffi::OsStr::to_str)));
 
 fn choose(best: Level, variable: Option<&str>) -> Choice {
-    let usual = |why| Choice { level: if best < Level::Neon { best } else { Level::None }, why };
+    let usual = |why| (if best < Level::Neon { best } else { Level::None }, why);
     let Some(name) = variable else {
         return usual(match best {
             Level::Neon | Level::DotProd | Level::I8mm => {
@@ -94,7 +91,7 @@ fn choose(best: Level, variable: Option<&str>) -> Choice {
     };
     match Level::all().find(|level| level.name() == name) {
         Some(level) if level <= best.max(Level::Plain) && level.is_there() => {
-            Choice { level, why: format!("{VARIABLE} is `{name}`; the processor has {best}") }
+            (level, format!("{VARIABLE} is `{name}`; the processor has {best}"))
         }
         Some(level) => usual(format!("{VARIABLE} is `{name}`, but the processor lacks {level}")),
         None => {
@@ -106,7 +103,7 @@ fn choose(best: Level, variable: Option<&str>) -> Choice {
 
 /// The set that is used.
 pub(crate) fn level() -> Level {
-    CHOICE.level
+    CHOICE.0
 }
 
 /// Which instructions the kernels use, and why: a line for people.
@@ -119,7 +116,7 @@ pub(crate) fn level() -> Level {
 /// println!("kernels: {}", kernels::describe());
 /// ```
 pub fn describe() -> String {
-    let Choice { level, why } = &*CHOICE;
+    let (level, why) = &*CHOICE;
     format!("{level} ({why})")
 }
 
@@ -159,10 +156,6 @@ mod tests {
 
     #[test]
     fn the_variable_lowers_the_choice() {
-        let choose = |best, name| {
-            let Choice { level, why } = choose(best, name);
-            (level, why)
-        };
         assert_eq!(choose(Level::Avx512, None), (Level::Avx512, "the best that the processor has".to_owned()));
         assert_eq!(choose(Level::Avx512, Some("none")).0, Level::None);
         assert_eq!(choose(Level::None, Some("plain")).0, Level::Plain);

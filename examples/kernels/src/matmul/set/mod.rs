@@ -11,7 +11,6 @@ mod plain;
 
 use bytemuck::Pod;
 use ggml::ops::Operands;
-use pulp::NullaryFnOnce;
 
 pub use choice::describe;
 #[cfg(test)]
@@ -27,7 +26,7 @@ pub(crate) use {
 };
 
 use super::Out;
-use super::activations::{self, BLOCK, Block};
+use super::activations::{self, BLOCK};
 use super::panel::{self, Quad};
 use super::products::Group;
 use super::types::Type;
@@ -36,7 +35,7 @@ use super::types::Type;
 /// `#[inline(always)]`, as the closure here is: what is not inlined is not compiled for them.
 macro_rules! compiled {
     ($s:expr, $f:expr) => {
-        $s.run_closure(
+        $s.run(
             #[inline(always)]
             move || $f,
         )
@@ -70,12 +69,8 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     /// Whether [`Set::add`] takes an even number of rows.
     const PAIRS: bool = false;
 
-    /// Runs a function that is compiled for the instructions.
-    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output;
-    /// The same for a closure: see [`compiled`].
-    fn run_closure<R>(self, op: impl FnOnce() -> R) -> R {
-        self.run(op)
-    }
+    /// Runs a function that is compiled for the instructions: see [`compiled`].
+    fn run<R>(self, op: impl FnOnce() -> R) -> R;
     /// The set for a block.
     fn short(self) -> Self::Short;
 
@@ -111,16 +106,20 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     }
     /// Adds the products of four weights and four signed bytes in each lane. Weights are signed, or below `2^bits`.
     fn dot(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints;
-    /// The same, but with `-1 - x` for `x` where weights of 8 bits are negative, which takes one instruction less. The sums of
-    /// [`Set::negatives`] make up for it.
+    /// The same, but with `-1 - x` for `x` where weights of 8 bits are negative, which takes one instruction less. The sum of
+    /// the sizes of all negative weights makes up for it.
     #[inline(always)]
     fn dot_flipped(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints {
         self.dot(bits, to, weights, x)
     }
-    /// The sum of the sizes of all negative bytes.
+    /// The sums of the signed bytes in each half, of a vector of 8 lanes.
     #[inline(always)]
-    fn negatives(self, bytes: Self::Ints) -> i32 {
-        bytemuck::bytes_of(&bytes).iter().map(|&x| -i32::from(x.cast_signed().min(0))).sum()
+    fn sums_of_bytes(self, bytes: Self::Ints) -> [i32; 2] {
+        let zero = self.ints(0);
+        let fours = self.end(zero, self.dot(1, self.begin(zero), self.ints(0x0101_0101), bytes));
+        let sums = self.eight(zero, [fours; 4]);
+        let sums: &[i32] = bytemuck::cast_slice(std::slice::from_ref(&sums));
+        [sums[0], sums[4]]
     }
     /// `x`, computed before what follows in the source. If the compiler takes another order, registers are too few.
     #[inline(always)]
@@ -180,10 +179,10 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         panel::add(self, bits, quads, at, x, sums);
     }
 
-    /// Rounds values to a block; with the sum of its first half, where halves have scales of their own.
+    /// Numbers times a factor as the nearest integers, which bytes must hold.
     #[inline(always)]
-    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
-        activations::plain(from, halves, to);
+    fn round(self, from: &[f32; BLOCK], by: f32) -> [i8; BLOCK] {
+        activations::round(from, by)
     }
 
     /// Fetches the cache line of what lies so many bytes behind.

@@ -1,7 +1,6 @@
 //! Plain Rust, for tests.
 
 use half::f16;
-use pulp::NullaryFnOnce;
 
 use super::Set;
 
@@ -31,8 +30,8 @@ impl Set for Plain {
     const SIGNED: bool = true;
     const DEEP: usize = 8;
 
-    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output {
-        op.call()
+    fn run<R>(self, op: impl FnOnce() -> R) -> R {
+        op()
     }
 
     fn short(self) -> Self {

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use bytemuck::{Pod, Zeroable};
 
 use super::Avx;
-use crate::matmul::activations::{self, BLOCK, WHOLE};
+use crate::matmul::activations::{self, BLOCK};
 use crate::matmul::products::Group;
 use crate::matmul::set::{Set, compiled};
 use crate::matmul::types::{self, Type, each_block};
@@ -38,7 +38,7 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
         let units = resize(units, group.len() * n);
         for (i, to) in units.chunks_exact_mut(n).enumerate() {
             let row = group.activations(i);
-            compiled!(s, quantise(row, to));
+            compiled!(s, quantise(s, row, to));
         }
         out.each(|part, put| {
             let columns = &group.columns(part).map(bytemuck::cast_slice);
@@ -56,23 +56,15 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
 }
 
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number; sums of 16 bytes")]
-fn quantise(row: &[f32], to: &mut [Unit]) {
+#[expect(clippy::cast_possible_truncation, reason = "sums of 16 bytes")]
+fn quantise<const VNNI: u8>(s: Avx<VNNI>, row: &[f32], to: &mut [Unit]) {
     for (to, from) in to.iter_mut().zip(row.as_chunks::<DEPTH>().0) {
         let largest = activations::largest(from);
-        let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
         to.scale = largest / 127.0;
-        for (to, x) in to.numbers.as_flattened_mut().iter_mut().zip(from) {
-            *to = (x * by + WHOLE).to_bits() as i8;
-        }
-        for (b, numbers) in to.numbers.iter().enumerate() {
-            for (sums, half) in to.sums.iter_mut().zip(numbers.chunks_exact(BLOCK / 2)) {
-                let mut sum = 0;
-                for x in half {
-                    sum += i32::from(*x);
-                }
-                sums[b] = sum as i16;
-            }
+        for (b, from) in from.as_chunks().0.iter().enumerate() {
+            to.numbers[b] = s.round(from, activations::factor(largest));
+            let [first, second] = s.sums_of_bytes(bytemuck::cast(to.numbers[b]));
+            [to.sums[0][b], to.sums[1][b]] = [first as i16, second as i16];
         }
     }
 }

@@ -11,12 +11,10 @@ use std::arch::x86_64::{__m512, __m512i, _mm512_dpbusd_epi32};
 use std::cell::RefCell;
 
 use ggml::ops::Operands;
-use pulp::NullaryFnOnce;
 
 use super::Set;
 use super::avx::AvxEvex;
 use crate::matmul::Out;
-use crate::matmul::activations::{BLOCK, Block};
 use crate::matmul::float_rows::FEW;
 use crate::matmul::products::Group;
 use crate::matmul::types::Type;
@@ -51,8 +49,8 @@ impl Avx512 {
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn run<O: NullaryFnOnce>(op: O) -> O::Output {
-    op.call()
+fn run<R>(op: impl FnOnce() -> R) -> R {
+    op()
 }
 
 /// Keeps the order of what is computed.
@@ -77,7 +75,7 @@ impl Set for Avx512 {
     const DEEP: usize = usize::MAX;
 
     #[inline(always)]
-    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output {
+    fn run<R>(self, op: impl FnOnce() -> R) -> R {
         // SAFETY: the processor has the target features (the type's invariant).
         unsafe { run(op) }
     }
@@ -153,22 +151,6 @@ impl Set for Avx512 {
     #[inline(always)]
     fn fetch<T>(self, at: &T, ahead: usize) {
         self.short.fetch(at, ahead);
-    }
-
-    #[inline(always)]
-    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
-        let f = self.has.avx512f;
-        let [a, b]: [__m512; 2] = bytemuck::cast(*from);
-        // The order of sizes is that of their bits; that of a NaN is above all.
-        let mask = f._mm512_set1_epi32(i32::MAX);
-        let sizes = [f._mm512_and_si512(bytemuck::cast(a), mask), f._mm512_and_si512(bytemuck::cast(b), mask)];
-        let largest = f32::from_bits(f._mm512_reduce_max_epu32(f._mm512_max_epu32(sizes[0], sizes[1])));
-        let by = f._mm512_set1_ps(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-        let [a, b] = [f._mm512_cvtps_epi32(f._mm512_mul_ps(a, by)), f._mm512_cvtps_epi32(f._mm512_mul_ps(b, by))];
-        to.numbers = bytemuck::cast([f._mm512_cvtepi32_epi8(a), f._mm512_cvtepi32_epi8(b)]);
-        to.sum = f._mm512_reduce_add_epi32(f._mm512_add_epi32(a, b));
-        to.first = if halves == 1 { 0 } else { f._mm512_reduce_add_epi32(a) };
-        to.finish(largest);
     }
 
     fn multiply_few<T: Type>(self, out: &mut Out<'_>, group: &Group<'_>) -> bool {

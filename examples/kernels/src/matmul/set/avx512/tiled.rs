@@ -49,8 +49,8 @@ pub(super) fn multiply(
         let packed = resize(&mut scratch.rows, n.next_multiple_of(2 * LANES) / LANES * steps);
         for (i, tile) in packed.chunks_exact_mut(steps).enumerate() {
             for row in 0..LANES {
-                let there = (i * LANES + row < n).then(|| x.row([from + i * LANES + row, 0, 0]));
-                pack(there, tile, row);
+                // The last row is repeated where tiles have more.
+                pack(x.row([from + (i * LANES + row).min(n - 1), 0, 0]), tile, row);
             }
         }
         let mut sums = [Sums::zeroed(); 4];
@@ -75,15 +75,9 @@ fn store(left: &Sums, right: &Sums, first: usize, end: usize, put: &mut dyn FnMu
     }
 }
 
-/// Puts a row of activations, or zeros, into tiles.
+/// Puts a row of activations into tiles.
 #[target_feature(enable = "avx512f,avx512bw")]
-fn pack(row: Option<&[f32]>, tiles: &mut [Split], i: usize) {
-    let Some(row) = row else {
-        for tile in tiles {
-            (tile.high.0[i], tile.low.0[i]) = ([0; LANES], [0; LANES]);
-        }
-        return;
-    };
+fn pack(row: &[f32], tiles: &mut [Split], i: usize) {
     for (tile, numbers) in tiles.iter_mut().zip(row.as_chunks::<STEP>().0) {
         let (high, low) = split(bytemuck::cast(*numbers));
         (tile.high.0[i], tile.low.0[i]) = (bytemuck::cast(high), bytemuck::cast(low));
