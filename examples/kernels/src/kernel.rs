@@ -17,7 +17,7 @@ pub(crate) fn dense(t: Tensor<'_>, dtype: DType) -> Result<()> {
 }
 
 /// Computes rows of an operation's result.
-pub(crate) trait Kernel: Send + Sync + 'static {
+pub(crate) trait Kernel: Sized + Send + Sync + 'static {
     /// Computes these rows, compiled for a set.
     fn rows<S: Set>(&self, s: S, out: RowsMut<'_, f32>, operands: &Operands<'_>);
 
@@ -28,10 +28,7 @@ pub(crate) trait Kernel: Send + Sync + 'static {
         ctx: &'c Context,
         operands: &[Tensor<'c>],
         shape: [i64; 4],
-    ) -> Result<Tensor<'c>>
-    where
-        Self: Sized,
-    {
+    ) -> Result<Tensor<'c>> {
         let how = CustomOptions::new();
         let made = with_set!(level.max(Level::Plain), s => ctx.custom::<f32>(operands, shape, how, move |out, operands| {
             let kernel = &self;

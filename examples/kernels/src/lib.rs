@@ -8,6 +8,7 @@ mod kernel;
 mod linear;
 mod math;
 mod matmul;
+mod panels;
 #[cfg(test)]
 mod tests;
 

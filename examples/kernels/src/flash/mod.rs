@@ -123,12 +123,8 @@ fn fits([q, k, v]: [Tensor<'_>; 3], options: &FlashAttnOptions<'_>) -> bool {
     let whole = [q_size, v_size, tokens, heads, k_heads, cells].iter().all(|&n| n > 0) && heads % k_heads == 0;
     let mask = options.mask.is_none_or(|mask| {
         let [n, rows, n2, n3] = mask.ne();
-        mask.dtype() == DType::F16
-            && has_dense_rows(mask)
-            && n == cells
-            && rows >= tokens
-            && n2 == 1
-            && [1, batches].contains(&n3)
+        let fits = [n, n2] == [cells, 1] && rows >= tokens && [1, batches].contains(&n3);
+        mask.dtype() == DType::F16 && has_dense_rows(mask) && fits
     });
     let sinks = options.sinks.is_none_or(|sinks| sinks.dtype() == DType::F32 && sinks.ne() == [heads, 1, 1, 1]);
     types && dense && sizes && same && whole && mask && sinks && options.max_bias == 0.0

@@ -37,7 +37,7 @@ impl Products {
         let end = some.iter().map(|i| seen[i / heads].end).max().unwrap_or(0);
         let scores = &mut resize(&mut self.scores, PANELS * n)[..end.div_ceil(WIDTH) * n];
         scores.fill(Row::zeroed());
-        for (scores, keys) in scores.chunks_exact_mut(n).zip(tile.keys(how.sizes[0])) {
+        for (scores, keys) in scores.chunks_exact_mut(n).zip(tile.keys.chunks_exact(how.sizes[0])) {
             tiles(s, queries, keys, scores);
         }
         let weights = resize(&mut self.weights, n);
@@ -47,9 +47,7 @@ impl Products {
         let rows_of_all = sums.len();
         // Rows that follow each other are added where they are.
         let together = some[n - 1] - some[0] + 1 == n;
-        if together || !tile.finite {
-            s.run(|| scale(some, factors, rows_of_all, all));
-        }
+        s.run(|| scale(some, factors, rows_of_all, all));
         if !tile.finite {
             for (i, weights) in some.iter().zip(weights) {
                 tile.add_seen::<S>(&weights[..end], |panel, column, x| all[panel * rows_of_all + i].0[column] += x);
@@ -61,7 +59,7 @@ impl Products {
             *row = &weights[..end];
         }
         let rows = &rows[..n];
-        for (values, all) in tile.values(how.sizes[1]).zip(all.chunks_exact_mut(rows_of_all)) {
+        for (values, all) in tile.values.chunks_exact(KEYS).zip(all.chunks_exact_mut(rows_of_all)) {
             if together {
                 tiles(s, rows, values, &mut all[some[0]..][..n]);
                 continue;
@@ -69,7 +67,7 @@ impl Products {
             let products = resize(&mut self.sums, n);
             products.fill(Row::zeroed());
             tiles(s, rows, values, products);
-            s.run(|| merge(some, factors, products, all));
+            s.run(|| add(some, products, all));
         }
     }
 }
@@ -131,12 +129,12 @@ fn weigh(
     }
 }
 
-/// Adds products to the results, which are multiplied by factors before.
+/// Adds products to the results.
 #[inline(always)]
-fn merge(some: &[usize], factors: &[f32], products: &[Row], all: &mut [Row]) {
-    for ((i, factor), products) in some.iter().zip(factors).zip(products) {
+fn add(some: &[usize], products: &[Row], all: &mut [Row]) {
+    for (i, products) in some.iter().zip(products) {
         for (to, x) in all[*i].0.iter_mut().zip(&products.0) {
-            *to = *to * factor + x;
+            *to += x;
         }
     }
 }

@@ -9,7 +9,7 @@ use half::f16;
 
 use super::How;
 use crate::matmul::set::compiled;
-use crate::matmul::{F32, Row, Set, WIDTH, resize, set_row, unpack};
+use crate::matmul::{F32, Row, Set, WIDTH, resize, unpack};
 
 /// The keys of a tile.
 pub(super) const KEYS: usize = 128;
@@ -69,23 +69,15 @@ pub(super) fn see<S: Set>(
 #[derive(Default)]
 pub(super) struct Tile {
     rows: Vec<f32>,
-    keys: Vec<Row>,
-    values: Vec<Row>,
+    /// [`PANELS`] panels of keys: as deep as a key is long.
+    pub(super) keys: Vec<Row>,
+    /// The panels of values, which are [`KEYS`] deep.
+    pub(super) values: Vec<Row>,
     /// Whether all values are finite.
     pub(super) finite: bool,
 }
 
 impl Tile {
-    /// The panels of keys: as deep as a key is long.
-    pub(super) fn keys(&self, size: usize) -> impl Iterator<Item = &[Row]> {
-        self.keys.chunks_exact(size).take(PANELS)
-    }
-
-    /// The panels of values, which are [`KEYS`] deep.
-    pub(super) fn values(&self, size: usize) -> impl Iterator<Item = &[Row]> {
-        self.values.chunks_exact(KEYS).take(size.div_ceil(WIDTH))
-    }
-
     /// Unpacks the keys and values that are used; zeros take the place of others.
     pub(super) fn unpack<S: Set>(&mut self, s: S, how: How, operands: &Operands<'_>, at: [usize; 3], used: &[bool]) {
         let Self { rows, keys, values, finite } = self;
@@ -103,9 +95,12 @@ impl Tile {
             rows.fill(0.0); // what is behind the last numbers of values
         }
         *finite = read(s, (operands, 2, how.types[1]), at, used, rows);
-        let values = resize(values, padded / WIDTH * KEYS);
-        for (i, row) in rows.chunks_exact(padded).enumerate() {
-            set_row::<S>(values, KEYS, i, row);
+        let (strip, values) = (2 * S::LANES, resize(values, padded / WIDTH * KEYS));
+        let numbers: &mut [f32] = bytemuck::cast_slice_mut(values);
+        for (at, to) in numbers.chunks_exact_mut(strip * KEYS).enumerate() {
+            for (to, row) in to.chunks_exact_mut(strip).zip(rows.chunks_exact(padded)) {
+                to.copy_from_slice(&row[at * strip..][..strip]);
+            }
         }
     }
 

@@ -65,16 +65,3 @@ pub(super) fn largest(numbers: &[f32]) -> f32 {
 pub(super) fn factor(largest: f32) -> f32 {
     if largest > 0.0 { 127.0 / largest } else { 0.0 }
 }
-
-/// [`Set::round`] without instructions of a set.
-#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number")]
-#[inline(always)]
-pub(super) fn round(from: &[f32; BLOCK], by: f32) -> [i8; BLOCK] {
-    /// Adding it to a number below 2^22 leaves the nearest integer in the lowest bits.
-    const WHOLE: f32 = 12_582_912.0;
-    let mut all = [0; BLOCK];
-    for (to, x) in all.iter_mut().zip(from) {
-        *to = (x * by + WHOLE).to_bits() as i8;
-    }
-    all
-}

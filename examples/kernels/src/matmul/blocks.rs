@@ -43,9 +43,7 @@ pub(super) fn product<S: Set, T: Type>(
         unpack::<S, T>(s, columns, from / T::BLOCKS, panel);
         panel::multiply::<S, T>(s, (blocks, n, from), panel, sums);
     }
-    for (i, sums) in sums.iter().enumerate() {
-        put(i, &sums.0);
-    }
+    sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
 }
 
 /// Unpacks the units of a panel, from `first` on.
@@ -63,26 +61,20 @@ fn few<S: Set, T: Type, const N: usize>(
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     let n = columns[0].len() * T::BLOCKS;
-    let mut rows: [&[Block]; N] = [&blocks[..n]; N];
-    for (row, blocks) in rows.iter_mut().zip(blocks.chunks_exact(n)) {
-        *row = blocks;
-    }
+    let rows: [_; N] = std::array::from_fn(|i| blocks.chunks_exact(n).nth(i).unwrap_or(&blocks[..n]));
     let sums = compiled!(s, {
         const TIMES: usize = WIDTH / EIGHT;
         let row = size_of_val(columns[0]);
         let mut all = [[0.0; WIDTH]; N];
         for i in 0..TIMES {
             let (first, apart) = if row <= SHORT { (i * EIGHT, 1) } else { (i, TIMES) };
-            let mut eight = [columns[first]; EIGHT];
-            for (c, column) in eight.iter_mut().enumerate() {
-                *column = columns[first + c * apart];
-            }
+            let eight = std::array::from_fn(|c| columns[first + c * apart]);
             // Behind the last column at each place come the first ones of the next `WIDTH` columns.
             let next = if i + 1 < TIMES { 0 } else { (WIDTH - TIMES) * row };
             let sums = dot::<S, T, N>(s, eight, rows, next);
-            for (all, sums) in all.iter_mut().zip(sums) {
-                for (c, sum) in sums.into_iter().enumerate() {
-                    all[first + c * apart] = sum;
+            for (all, sums) in all.iter_mut().zip(&sums) {
+                for (c, sum) in bytemuck::cast_slice(std::slice::from_ref(sums)).iter().enumerate() {
+                    all[first + c * apart] = *sum;
                 }
             }
         }
@@ -98,7 +90,7 @@ fn dot<S: Set, T: Type, const N: usize>(
     columns: [&[T::Unit]; EIGHT],
     rows: [&[Block]; N],
     next: usize,
-) -> [[f32; EIGHT]; N] {
+) -> [S::Floats; N] {
     const { assert!(S::LANES == EIGHT, "a lane for each column") };
     let (n, row, size) = (columns[0].len(), size_of_val(columns[0]), size_of::<T::Unit>());
     let columns = parts(columns, 0..n);
@@ -106,24 +98,14 @@ fn dot<S: Set, T: Type, const N: usize>(
     for u in 0..n {
         let blocks = parts(rows, u * T::BLOCKS..(u + 1) * T::BLOCKS);
         let ahead = if u + AHEAD / size < n { AHEAD } else { AHEAD + next };
-        let mut units = [&columns[0][u]; EIGHT];
-        for (unit, column) in units.iter_mut().zip(columns) {
-            *unit = &column[u];
-            for line in (0..if row <= SHORT { 0 } else { size }).step_by(64) {
-                s.fetch(*unit, ahead + line);
-            }
-        }
+        let units = types::units::<S, T>(s, columns, u, (row > SHORT).then_some(ahead));
         for line in (0..if row <= SHORT { EIGHT * size } else { 0 }).step_by(64) {
             s.fetch(units[0], EIGHT * row + (EIGHT - 1) * u * size + line);
         }
         let facts = T::facts(s, units);
         each_block!(T, B => { add::<S, T, B, N>(s, units, T::scales::<B>(&facts), blocks, &mut sums); });
     }
-    let mut all = [[0.0; EIGHT]; N];
-    for (all, sums) in all.iter_mut().zip(sums) {
-        all.copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(&sums)));
-    }
-    all
+    sums
 }
 
 /// Adds the products of a block of each column, and their offsets.

@@ -3,7 +3,6 @@
 use bytemuck::{Pod, Zeroable};
 use ggml::DType;
 
-use super::float_rows::{FEW, Rows};
 use super::panel::HALF;
 use super::set::{Set, compiled};
 use super::{Row, WIDTH, parts, resize};
@@ -13,6 +12,9 @@ const NEAR: usize = 4096;
 
 /// The rows of a panel that stay in the nearest cache, with the rows of activations that are multiplied.
 pub(super) const DEEP: usize = 256;
+
+/// Up to so many rows of activations, a matrix is not unpacked.
+pub(super) const FEW: usize = 8;
 
 /// A type of floats.
 pub(crate) trait Float: Send + Sync + 'static {
@@ -63,47 +65,46 @@ impl Float for Bf16 {
     }
 }
 
-/// Memory for what is computed on the way.
-#[derive(Default)]
-pub(super) struct FloatScratch {
-    panel: Vec<Row>,
-    sums: Vec<Row>,
-    /// Rows of activations, in parts.
-    pub(super) parts: Vec<f32>,
+/// Copies rows in parts of [`DEEP`] numbers: the first part of each row, then the second of each, and so on. What is multiplied at a
+/// time lies together then: rows that are a power of two apart would take the same few places of a cache.
+pub(super) fn in_parts<'a, 'm>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'m mut Vec<f32>) -> Vec<&'m [f32]> {
+    let depth = row(0).len();
+    let deep = DEEP.min(depth);
+    let to = resize(to, n * depth);
+    for (part, from) in to.chunks_mut(n * deep).zip((0..depth).step_by(deep)) {
+        let deep = part.len() / n;
+        part.chunks_exact_mut(deep).enumerate().for_each(|(i, to)| to.copy_from_slice(&row(i)[from..][..deep]));
+    }
+    to.chunks(n * deep).flat_map(|part| part.chunks_exact(part.len() / n)).collect()
 }
 
-/// The products of columns and rows of activations. Matrices stay packed where the rows are few.
+/// The products of columns and `n` rows of activations: a few rows as they are, or the parts of many. Matrices stay packed where the
+/// rows are few.
 pub(super) fn product<S: Set, T: Float>(
     s: S,
     columns: &[&[u8]; WIDTH],
-    Rows { n, depth, parts }: Rows<'_>,
-    scratch: &mut FloatScratch,
+    (n, rows): (usize, &[&[f32]]),
+    (panel, sums): (&mut Vec<Row>, &mut Vec<Row>),
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
-    if n <= FEW {
-        let mut all = [parts[0]; FEW];
-        all[..n].copy_from_slice(parts);
-        // As many sums as registers hold.
-        return match n {
-            1 => few::<S, T, 8, 1>(s, columns, &all, n, put),
-            2 => few::<S, T, 4, 2>(s, columns, &all, n, put),
-            3 | 4 if S::LANES == HALF => few::<S, T, 4, 4>(s, columns, &all, n, put),
-            3 | 4 => few::<S, T, 2, 4>(s, columns, &all, n, put),
-            _ if S::LANES == HALF => few::<S, T, 2, 8>(s, columns, &all, n, put),
-            _ => few::<S, T, 1, 8>(s, columns, &all, n, put),
-        };
+    // As many sums as registers hold.
+    match n {
+        1 => return few::<S, T, 8, 1>(s, columns, rows, put),
+        2 => return few::<S, T, 4, 2>(s, columns, rows, put),
+        3 | 4 if S::LANES == HALF => return few::<S, T, 4, 4>(s, columns, rows, put),
+        3 | 4 => return few::<S, T, 2, 4>(s, columns, rows, put),
+        5..=FEW if S::LANES == HALF => return few::<S, T, 2, 8>(s, columns, rows, put),
+        5..=FEW => return few::<S, T, 1, 8>(s, columns, rows, put),
+        _ => {}
     }
-    let deep = DEEP.min(depth);
-    let (panel, sums) = (resize(&mut scratch.panel, deep), resize(&mut scratch.sums, n));
+    let sums = resize(sums, n);
     sums.fill(Row::zeroed());
-    for (from, rows) in (0..depth).step_by(deep).zip(parts.chunks_exact(n)) {
-        let panel = &mut panel[..deep.min(depth - from)];
+    for (rows, from) in rows.chunks_exact(n).zip((0..).step_by(DEEP)) {
+        let panel = resize(panel, rows[0].len());
         unpack::<S, T>(s, columns, from, panel);
         tiles(s, rows, panel, sums);
     }
-    for (i, sums) in sums.iter().enumerate() {
-        put(i, &sums.0);
-    }
+    sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
 }
 
 /// The products of up to `N` rows of activations, `C` columns at a time. The columns are far apart: memory is read faster at
@@ -111,17 +112,13 @@ pub(super) fn product<S: Set, T: Float>(
 fn few<S: Set, T: Float, const C: usize, const N: usize>(
     s: S,
     columns: &[&[u8]; WIDTH],
-    rows: &[&[f32]; FEW],
-    n: usize,
+    rows: &[&[f32]],
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
+    let x: [&[S::Bytes4]; N] = std::array::from_fn(|i| vectors(rows[i.min(rows.len() - 1)]));
     let sums = compiled!(s, {
         let apart = const { WIDTH / C };
         let columns = columns.map(vectors::<T::Bytes<S>, _>);
-        let mut x: [&[S::Bytes4]; N] = [&[]; N];
-        for (x, row) in x.iter_mut().zip(rows) {
-            *x = vectors(row);
-        }
         let deep = x[0].len();
         let mut all = [[0.0; WIDTH]; N];
         for from in (0..deep).step_by(NEAR / N / S::LANES) {
@@ -130,10 +127,7 @@ fn few<S: Set, T: Float, const C: usize, const N: usize>(
             for i in 0..apart {
                 // Behind the last column at each place come the first ones of the next `WIDTH` columns.
                 let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
-                let mut several: [&[T::Bytes<S>]; C] = [&[]; C];
-                for (c, column) in several.iter_mut().enumerate() {
-                    *column = &columns[i + c * apart][part.clone()];
-                }
+                let several = std::array::from_fn(|c| &columns[i + c * apart][part.clone()]);
                 let sums = dot::<S, T, C, N>(s, several, some, next * size_of_val(columns[0]));
                 for (all, sums) in all.iter_mut().zip(sums) {
                     for (c, sum) in sums.into_iter().enumerate() {
@@ -144,7 +138,7 @@ fn few<S: Set, T: Float, const C: usize, const N: usize>(
         }
         all
     });
-    sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, sums));
+    sums.iter().enumerate().take(rows.len()).for_each(|(i, sums)| put(i, sums));
 }
 
 /// Numbers, as many at a time as a vector has.
@@ -187,7 +181,9 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
 pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usize, panel: &mut [Row]) {
     compiled!(s, {
         let deep = panel.len();
-        let panel = strips::<S>(panel);
+        // Strips of two vectors of columns, one after the other: what is multiplied at a time lies together, so that it takes all
+        // places of the nearest cache.
+        let panel: &mut [[S::Floats; 2]] = bytemuck::cast_slice_mut::<_, S::Floats>(panel).as_chunks_mut().0;
         for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
             for k in 0..deep / S::LANES {
                 let mut square = S::Square::zeroed();
@@ -206,13 +202,6 @@ pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usi
             }
         }
     });
-}
-
-/// A panel as strips of two vectors of columns, one strip after the other: what is multiplied at a time lies together, so that
-/// it takes all places of the nearest cache.
-#[inline(always)]
-fn strips<S: Set>(panel: &mut [Row]) -> &mut [[S::Floats; 2]] {
-    bytemuck::cast_slice_mut::<_, S::Floats>(panel).as_chunks_mut().0
 }
 
 /// Sets a column of panels that are `deep` numbers deep. (The instruction of AVX-512 that stores numbers apart is slower than one

@@ -7,7 +7,6 @@
 
 mod activations;
 mod blocks;
-mod float_rows;
 mod floats;
 mod out;
 mod panel;
@@ -22,12 +21,13 @@ mod unpacked;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 use ggml::{
     Context, DType, Result, Tensor,
     ops::{CustomOp, Operands},
 };
 
+pub(crate) use crate::panels::{Row, WIDTH};
 use floats::{Bf16, F16};
 pub(crate) use floats::{F32, set_column, set_row, tiles, unpack};
 use out::Out;
@@ -40,15 +40,8 @@ pub(crate) use set::{Level, Set, level};
 use types::{Iq4Nl, Iq4Xs, MxFp4, Q4_0, Q4_1, Q4K, Q5_0, Q5K, Q6K, Q8_0};
 pub(crate) use unpacked::UnpackedPanels;
 
-/// The columns of the product that are computed together; each is a row of ggml's matrix.
-pub(crate) const WIDTH: usize = 32;
 /// What a row's length must be a multiple of.
 const DEPTH: usize = 256;
-
-/// A number of each of these columns: a row of a panel, or of the product.
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(128))]
-pub(crate) struct Row(pub(crate) [f32; WIDTH]);
 
 /// Whether [`mul_mat`] computes products with matrices of this type and shape by these kernels: on processors with AVX2, FMA
 /// and F16C, or where a variable turns them on for NEON, for `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, `q4_1`, `q5_0`, `q4_K`, `q5_K`, `q6_K`, `iq4_nl`, `iq4_xs` and `mxfp4`.

@@ -34,13 +34,7 @@ pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: u
     let n = to.len() / T::BLOCKS;
     for (at, rows) in rows.as_chunks::<QUADS>().0.iter().enumerate() {
         for (u, to) in to.chunks_exact_mut(T::BLOCKS).enumerate().take(n) {
-            let mut units = [&rows[0][first + u]; QUADS];
-            for (unit, row) in units.iter_mut().zip(rows) {
-                *unit = &row[first + u];
-                for line in (0..size_of::<T::Unit>()).step_by(64) {
-                    s.fetch(*unit, ahead + line);
-                }
-            }
+            let units = types::units::<S, T>(s, *rows, first + u, Some(ahead));
             let facts = T::facts(s, units);
             each_block!(T, B => {
                 let [scales, others] = T::scales::<B>(&facts);

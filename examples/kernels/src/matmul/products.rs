@@ -8,8 +8,7 @@ use ggml::ops::{CustomOp, CustomOptions, Operands, Rows};
 
 use super::activations::{self, BLOCK, Block};
 use super::blocks;
-use super::float_rows;
-use super::floats::{self, Float, FloatScratch};
+use super::floats::{self, FEW, Float};
 use super::panel::Panel;
 use super::set::Set;
 use super::types::Type;
@@ -88,7 +87,9 @@ struct ProductScratch {
     gathered: Vec<Block>,
     panel: Vec<Panel>,
     sums: Vec<Row>,
-    floats: FloatScratch,
+    float_panel: Vec<Row>,
+    /// Rows of activations, in parts.
+    parts: Vec<f32>,
 }
 
 thread_local! {
@@ -117,7 +118,7 @@ pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
         let mut is_quantised = false;
         for rows in picked.chunk_by(|a, b| a.expert == b.expert) {
             let group = Group { operands, x, rows };
-            if s.multiply_few::<T>(&mut out, &group) {
+            if s.short().multiply_few::<T>(&mut out, &group) {
                 continue;
             }
             let blocks = resize(blocks, several * tokens * n);
@@ -149,7 +150,7 @@ pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
 
 /// The operation for matrices of floats; without experts, by tiles if `tiled`, where the set has them.
 pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
-    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, floats, .. }| {
+    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, float_panel, sums, parts, .. }| {
         if tiled && operands.len() == 2 && s.multiply_tiles(&mut out, operands) {
             return;
         }
@@ -157,17 +158,20 @@ pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
         let x = operands.rows::<f32>(1);
         for rows in picked.chunk_by(|a, b| a.expert == b.expert) {
             let group = Group { operands, x, rows };
-            float_rows::with_rows(
-                rows.len(),
-                |i| group.activations(i),
-                floats,
-                |rows, floats| {
-                    out.each(|part, put| {
-                        let put = &mut |i, values: &[f32]| put(group.place(i), values);
-                        floats::product::<S, T>(s, &group.columns(part), rows, floats, put);
-                    });
-                },
-            );
+            let n = rows.len();
+            let mut multiply = |rows: &[&[f32]]| {
+                out.each(|part, put| {
+                    let put = &mut |i, values: &[f32]| put(group.place(i), values);
+                    floats::product::<S, T>(s, &group.columns(part), (n, rows), (float_panel, sums), put);
+                });
+            };
+            if n > FEW {
+                multiply(&floats::in_parts(n, |i| group.activations(i), parts));
+            } else {
+                // Without a list, and so without allocating.
+                let few: [_; FEW] = std::array::from_fn(|i| group.activations(i.min(n - 1)));
+                multiply(&few[..n]);
+            }
         }
     })
 }

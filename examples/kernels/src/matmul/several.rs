@@ -23,20 +23,17 @@ pub(super) fn product<S: Set, T: Type>(
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     let n = columns[0].len() * T::BLOCKS;
-    let sums = compiled!(s, all::<S, T>(s, columns, rows, n));
-    sums.iter().enumerate().take(rows.len() / n).for_each(|(i, sums)| put(i, sums));
-}
-
-#[inline(always)]
-fn all<S: Set, T: Type>(s: S, columns: &[&[T::Unit]; WIDTH], rows: &[Block], n: usize) -> [[f32; WIDTH]; SEVERAL] {
-    let mut all = [[0.0; WIDTH]; SEVERAL];
-    for (i, eight) in columns.as_chunks().0.iter().enumerate() {
-        let sums = dot::<S, T>(s, eight, rows, n);
-        for (all, sums) in all.iter_mut().zip(&sums) {
-            all[i * EIGHT..][..EIGHT].copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(sums)));
+    let sums = compiled!(s, {
+        let mut all = [[0.0; WIDTH]; SEVERAL];
+        for (i, eight) in columns.as_chunks().0.iter().enumerate() {
+            let sums = dot::<S, T>(s, eight, rows, n);
+            for (all, sums) in all.iter_mut().zip(&sums) {
+                all[i * EIGHT..][..EIGHT].copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(sums)));
+            }
         }
-    }
-    all
+        all
+    });
+    sums.iter().enumerate().take(rows.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
 /// The products of eight columns and all rows, of `n` blocks each.
@@ -46,13 +43,8 @@ fn dot<S: Set, T: Type>(s: S, eight: &[&[T::Unit]; EIGHT], rows: &[Block], n: us
     let columns = parts(*eight, 0..n / T::BLOCKS);
     let mut sums = [S::Floats::zeroed(); SEVERAL];
     for u in 0..n / T::BLOCKS {
-        let mut units = [&columns[0][u]; EIGHT];
-        for (unit, column) in units.iter_mut().zip(columns) {
-            *unit = &column[u];
-            for line in (0..size_of::<T::Unit>()).step_by(64) {
-                s.fetch(*unit, EIGHT * size_of_val(column) + line); // the columns that come next
-            }
-        }
+        // Behind them are the columns that come next.
+        let units = types::units::<S, T>(s, columns, u, Some(EIGHT * size_of_val(columns[0])));
         let facts = T::facts(s, units);
         each_block!(T, B => {
             let (scales, blocks) = (T::scales::<B>(&facts), &rows[u * T::BLOCKS + B..]);

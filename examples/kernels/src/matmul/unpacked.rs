@@ -8,7 +8,6 @@ use ggml::{DType, Quantize as _};
 
 use super::activations::{self, BLOCK, Block};
 use super::blocks::unpack;
-use super::float_rows;
 use super::floats;
 use super::panel::{self, Panel};
 use super::set::{Level, Set, with_set};
@@ -69,13 +68,12 @@ impl UnpackedPanels {
     }
 
     fn multiply_floats<S: Set>(&self, s: S, rows: &[&[f32]], done: Done<'_>) {
-        let deep = floats::DEEP.min(self.depth);
         let (mut numbers, n) = (Vec::new(), rows.len());
-        let parts = float_rows::in_parts(deep, n, |i| &rows[i][..self.depth], &mut numbers);
+        let parts = floats::in_parts(n, |i| &rows[i][..self.depth], &mut numbers);
         let mut sums = vec![Row::zeroed(); n];
         for (i, panel) in self.floats.chunks_exact(self.depth).enumerate() {
             sums.fill(Row::zeroed());
-            for (part, rows) in panel.chunks(deep).zip(parts.chunks_exact(n)) {
+            for (part, rows) in panel.chunks(floats::DEEP).zip(parts.chunks_exact(n)) {
                 floats::tiles(s, rows, part, &mut sums);
             }
             sums.iter().enumerate().for_each(|(row, sums)| done(i, row, &sums.0));
@@ -111,11 +109,10 @@ impl UnpackedPanels {
 /// Panels of a matrix of floats.
 fn of_floats<S: Set>(_: S, values: &[f32], columns: usize) -> Vec<Row> {
     let depth = values.len() / columns;
-    let deep = floats::DEEP.min(depth);
     let mut list = vec![Row::zeroed(); depth * columns.div_ceil(WIDTH)];
     for (i, column) in values.chunks_exact(depth).enumerate() {
-        let panel = list[i / WIDTH * depth..][..depth].chunks_mut(deep);
-        for (part, column) in panel.zip(column.chunks(deep)) {
+        let panel = list[i / WIDTH * depth..][..depth].chunks_mut(floats::DEEP);
+        for (part, column) in panel.zip(column.chunks(floats::DEEP)) {
             floats::set_column::<S>(part, part.len(), i % WIDTH, column);
         }
     }

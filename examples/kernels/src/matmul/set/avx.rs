@@ -15,7 +15,7 @@ use bytemuck::Zeroable;
 use super::Set;
 use crate::matmul::Out;
 use crate::matmul::activations::BLOCK;
-use crate::matmul::float_rows::FEW;
+use crate::matmul::floats::FEW;
 use crate::matmul::products::Group;
 use crate::matmul::types::Type;
 
@@ -159,29 +159,12 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
         bytemuck::cast(self.0.avx2._mm256_shuffle_epi8(table, bytemuck::cast(at)))
     }
 
-    #[inline(always)]
-    fn ints(self, x: i32) -> __m256i {
-        self.0.avx._mm256_set1_epi32(x)
-    }
-
-    #[inline(always)]
-    fn floats(self, x: f32) -> __m256 {
-        self.0.avx._mm256_set1_ps(x)
-    }
-
-    #[inline(always)]
-    fn convert(self, x: __m256i) -> __m256 {
-        self.0.avx._mm256_cvtepi32_ps(x)
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m256, b: __m256) -> __m256 {
-        self.0.avx._mm256_mul_ps(a, b)
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        self.0.fma._mm256_fmadd_ps(a, b, c)
+    super::instructions! {
+        ints(x: i32) -> __m256i = 0.avx._mm256_set1_epi32;
+        floats(x: f32) -> __m256 = 0.avx._mm256_set1_ps;
+        convert(x: __m256i) -> __m256 = 0.avx._mm256_cvtepi32_ps;
+        mul(a: __m256, b: __m256) -> __m256 = 0.avx._mm256_mul_ps;
+        mul_add(a: __m256, b: __m256, c: __m256) -> __m256 = 0.fma._mm256_fmadd_ps;
     }
 
     #[inline(always)]
@@ -194,13 +177,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     /// Without VNNI, pairs of products are added in 16 bits: weights of 8 bits fill them.
     #[inline(always)]
     fn most(bits: u32) -> usize {
-        match bits {
-            0..=4 => 8,
-            _ if VNNI != NONE => 8,
-            5 => 4,
-            6 => 2,
-            _ => 1,
-        }
+        if VNNI == NONE { 1 << (7 - bits.clamp(4, 7)) } else { 8 }
     }
 
     #[inline(always)]

@@ -3,9 +3,6 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-#[cfg(target_arch = "x86_64")]
-use super::avx512;
-
 /// The variable that lowers the choice, or turns on what was not measured.
 const VARIABLE: &str = "GGML_KERNELS";
 
@@ -52,12 +49,7 @@ impl Level {
 
     /// Whether the processor has it.
     fn is_there(self) -> bool {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Amx => avx512::has_tiles() && with_set!(Self::Avx512, _s => ()).is_some(),
-            Self::None => true,
-            _ => with_set!(self, _s => ()).is_some(),
-        }
+        self == Self::None || with_set!(self, _s => ()).is_some()
     }
 }
 
@@ -82,11 +74,10 @@ static CHOICE: LazyLock<Choice> =
 fn choose(best: Level, variable: Option<&str>) -> Choice {
     let usual = |why| (if best < Level::Neon { best } else { Level::None }, why);
     let Some(name) = variable else {
-        return usual(match best {
-            Level::Neon | Level::DotProd | Level::I8mm => {
-                format!("{best} was not measured; {VARIABLE}={} turns it on", best.name())
-            }
-            _ => "the best that the processor has".to_owned(),
+        return usual(if best < Level::Neon {
+            "the best that the processor has".to_owned()
+        } else {
+            format!("{best} was not measured; {VARIABLE}={} turns it on", best.name())
         });
     };
     match Level::all().find(|level| level.name() == name) {
@@ -131,19 +122,19 @@ macro_rules! with_set {
     ($level:expr, $s:ident => $f:expr) => {{
         use $crate::matmul::set::{self, Level};
         match $level {
-            Level::Plain => Some(set::Plain).map(|$s| $f),
+            Level::Plain => Some(set::plain::Plain).map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => set::Avx2::new().map(|$s| $f),
+            Level::Avx2 => set::avx::Avx2::new().map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            Level::AvxVnni => set::AvxVnni::new().map(|$s| $f),
+            Level::AvxVnni => set::avx::AvxVnni::new().map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Amx => set::Avx512::new().map(|$s| $f),
+            level @ (Level::Avx512 | Level::Amx) => set::avx512::Avx512::new(level == Level::Amx).map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => set::NeonAlone::new().map(|$s| $f),
+            Level::Neon => set::neon::NeonAlone::new().map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
-            Level::DotProd => set::NeonDot::new().map(|$s| $f),
+            Level::DotProd => set::neon::NeonDot::new().map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
-            Level::I8mm => set::NeonI8mm::new().map(|$s| $f),
+            Level::I8mm => set::neon::NeonI8mm::new().map(|$s| $f),
             _ => None,
         }
     }};

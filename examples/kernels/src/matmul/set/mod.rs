@@ -1,13 +1,13 @@
 //! Instruction sets: how a few columns times a few rows are summed. Loops and types are written for any of them.
 
 #[cfg(target_arch = "x86_64")]
-mod avx;
+pub(crate) mod avx;
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(crate) mod avx512;
 mod choice;
 #[cfg(target_arch = "aarch64")]
-mod neon;
-mod plain;
+pub(crate) mod neon;
+pub(crate) mod plain;
 
 use bytemuck::Pod;
 use ggml::ops::Operands;
@@ -16,17 +16,9 @@ pub use choice::describe;
 #[cfg(test)]
 pub(crate) use choice::levels;
 pub(crate) use choice::{Level, level, with_set};
-#[cfg(target_arch = "aarch64")]
-pub(crate) use neon::{NeonAlone, NeonDot, NeonI8mm};
-pub(crate) use plain::Plain;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use {
-    avx::{Avx2, AvxVnni},
-    avx512::Avx512,
-};
 
 use super::Out;
-use super::activations::{self, BLOCK};
+use super::activations::BLOCK;
 use super::panel::{self, Quad};
 use super::products::Group;
 use super::types::Type;
@@ -42,6 +34,19 @@ macro_rules! compiled {
     };
 }
 pub(crate) use compiled;
+
+/// Functions of a [`Set`] that are an instruction each, which a field of the set has.
+#[cfg(target_arch = "x86_64")]
+macro_rules! instructions {
+    ($($name:ident($($x:ident: $of:ty),*) -> $to:ty = $($field:tt).+;)*) => {
+        $(#[inline(always)]
+        fn $name(self, $($x: $of),*) -> $to {
+            self.$($field).+($($x),*)
+        })*
+    };
+}
+#[cfg(target_arch = "x86_64")]
+use instructions;
 
 /// The instructions of a processor. A value shows that the processor has them.
 pub(crate) trait Set: Copy + Send + Sync + 'static {
@@ -180,9 +185,16 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     }
 
     /// Numbers times a factor as the nearest integers, which bytes must hold.
+    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number")]
     #[inline(always)]
     fn round(self, from: &[f32; BLOCK], by: f32) -> [i8; BLOCK] {
-        activations::round(from, by)
+        /// Adding it to a number below 2^22 leaves the nearest integer in the lowest bits.
+        const WHOLE: f32 = 12_582_912.0;
+        let mut all = [0; BLOCK];
+        for (to, x) in all.iter_mut().zip(from) {
+            *to = (x * by + WHOLE).to_bits() as i8;
+        }
+        all
     }
 
     /// Fetches the cache line of what lies so many bytes behind.

@@ -24,12 +24,8 @@ pub(crate) type Eight = [f32; EIGHT];
 /// scales of second halves.
 pub(crate) type Integers<const N: usize> = [[[u32; N]; 2]; 2];
 
-/// What the scales and offsets of all blocks of eight units are made of.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Scaling {
-    factors: [Eight; 2],
-    integers: Integers<EIGHT>,
-}
+/// What the scales and offsets of all blocks of eight units are made of: factors, and small integers.
+pub(crate) type Scaling = ([Eight; 2], Integers<EIGHT>);
 
 /// A block type.
 pub(crate) trait Type: Send + Sync + 'static {
@@ -51,7 +47,7 @@ pub(crate) trait Type: Send + Sync + 'static {
     /// Whether scales are small integers times a factor: see [`Type::integers`].
     const INTEGERS: bool = Self::BLOCKS > 1;
     /// Where a unit has factors in `f16`: those of scales; and of offsets, or of the scales of second halves.
-    const FACTORS: &[usize] = &[0];
+    const FACTORS: &[usize] = if Self::OFFSETS { &[0, 2] } else { &[0] };
     /// Where it has bytes of two numbers of four bits each: 16 for each block, the first half of whose numbers are in the lower
     /// halves.
     const NIBBLES: Option<usize> = None;
@@ -79,10 +75,10 @@ pub(crate) trait Type: Send + Sync + 'static {
         all
     }
 
-    /// The small integers that scales and offsets are made of.
+    /// The small integers that scales and offsets are made of: those of six bits, if the type doesn't say more.
     #[inline(always)]
-    fn integers<S: Set, const N: usize>(_: S, _: [&Self::Unit; N]) -> Integers<N> {
-        unreachable!("other types say which")
+    fn integers<S: Set, const N: usize>(_: S, units: [&Self::Unit; N]) -> Integers<N> {
+        of_six_bits(units)
     }
 
     /// What they are multiplied by: scales, and offsets.
@@ -98,23 +94,23 @@ pub(crate) trait Type: Send + Sync + 'static {
     /// What [`Type::scales`] needs.
     #[inline(always)]
     fn facts<S: Set>(s: S, units: [&Self::Unit; EIGHT]) -> Scaling {
-        let mut all = Scaling::default();
+        let (mut factors, mut integers) = Scaling::default();
         for (i, unit) in units.into_iter().enumerate() {
-            [all.factors[0][i], all.factors[1][i]] = Self::factors(s, unit);
+            [factors[0][i], factors[1][i]] = Self::factors(s, unit);
         }
         if Self::INTEGERS {
-            all.integers = Self::integers(s, units);
+            integers = Self::integers(s, units);
         }
-        all
+        (factors, integers)
     }
 
     /// The scales of a block of eight columns; and the offsets, or the scales of second halves.
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "integers have eight bits")]
-    fn scales<const BLOCK: usize>(facts: &Scaling) -> [Eight; 2] {
-        let mut all = facts.factors;
+    fn scales<const BLOCK: usize>((factors, integers): &Scaling) -> [Eight; 2] {
+        let mut all = *factors;
         if Self::INTEGERS {
-            for (all, words) in all.iter_mut().zip(&facts.integers).take(Self::FACTORS.len()) {
+            for (all, words) in all.iter_mut().zip(integers).take(Self::FACTORS.len()) {
                 for (x, word) in all.iter_mut().zip(words[BLOCK / 4]) {
                     *x *= ((word << (24 - BLOCK % 4 * 8)).cast_signed() >> 24) as f32;
                 }
@@ -122,6 +118,26 @@ pub(crate) trait Type: Send + Sync + 'static {
         }
         all
     }
+}
+
+/// A unit of each column. Fetches what lies so many bytes behind them, if it is used soon.
+#[inline(always)]
+pub(crate) fn units<S: Set, T: Type>(
+    s: S,
+    columns: [&[T::Unit]; EIGHT],
+    u: usize,
+    ahead: Option<usize>,
+) -> [&T::Unit; EIGHT] {
+    let mut units = [&columns[0][u]; EIGHT];
+    for (unit, column) in units.iter_mut().zip(columns) {
+        *unit = &column[u];
+        if let Some(ahead) = ahead {
+            for line in (0..size_of::<T::Unit>()).step_by(64) {
+                s.fetch(*unit, ahead + line);
+            }
+        }
+    }
+    units
 }
 
 /// Numbers of four bits as those that they stand for.
@@ -222,6 +238,26 @@ fn words<Unit: Pod, const N: usize>(units: [&Unit; N], at: usize) -> [u32; N] {
     let mut all = [0; N];
     for (to, unit) in all.iter_mut().zip(units) {
         *to = u32::from_le_bytes(*part(bytemuck::bytes_of(unit), at));
+    }
+    all
+}
+
+/// Scales and offsets from words with numbers of six bits.
+#[inline(always)]
+fn of_six_bits<Unit: Pod, const N: usize>(units: [&Unit; N]) -> Integers<N> {
+    const FOUR: u32 = 0x0f0f_0f0f;
+    const SIX: u32 = 0x3f3f_3f3f;
+    const TWO: u32 = 0x3030_3030;
+    let (a, b, c) = (words(units, 4), words(units, 8), words(units, 12));
+    let mut all = [[[0; N]; 2]; 2];
+    for i in 0..N {
+        // The last four have their upper two bits in the upper bits of the first four.
+        let scales = [a[i] & SIX, c[i] & FOUR | a[i] >> 2 & TWO];
+        let offsets = [b[i] & SIX, c[i] >> 4 & FOUR | b[i] >> 2 & TWO];
+        for half in 0..2 {
+            all[0][half][i] = scales[half];
+            all[1][half][i] = less(0, offsets[half]); // ggml subtracts them
+        }
     }
     all
 }

@@ -37,7 +37,6 @@ impl Type for Q4_1 {
     const DTYPE: DType = DType::Q4_1;
     const BITS: u32 = 4;
     const OFFSETS: bool = true;
-    const FACTORS: &[usize] = &[0, 2];
     const NIBBLES: Option<usize> = Some(4);
 }
 

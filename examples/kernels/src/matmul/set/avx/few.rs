@@ -77,10 +77,7 @@ fn products<const VNNI: u8, T: Type, const N: usize>(
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     let n = columns[0].len();
-    let mut rows: [&[Unit]; N] = [&units[..n]; N];
-    for (row, units) in rows.iter_mut().zip(units.chunks_exact(n)) {
-        *row = units;
-    }
+    let rows: [_; N] = std::array::from_fn(|i| units.chunks_exact(n).nth(i).unwrap_or(&units[..n]));
     let sums = compiled!(s, {
         let mut all = [[0.0; WIDTH]; N];
         for (c, column) in columns.iter().enumerate() {

@@ -15,10 +15,7 @@ use ggml::ops::Operands;
 use super::Set;
 use super::avx::AvxEvex;
 use crate::matmul::Out;
-use crate::matmul::float_rows::FEW;
-use crate::matmul::products::Group;
-use crate::matmul::types::Type;
-pub(super) use amx::any as has_tiles;
+use crate::matmul::floats::FEW;
 
 pulp::simd_type! {
     /// The instructions.
@@ -42,9 +39,10 @@ pub(crate) struct Avx512 {
 }
 
 impl Avx512 {
-    /// If the processor has it.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self { has: Instructions::try_new()?, short: AvxEvex::new()? })
+    /// If the processor has it; and tiles, which Linux has lent, where they are asked for.
+    pub(crate) fn new(tiles: bool) -> Option<Self> {
+        let this = Self { has: Instructions::try_new()?, short: AvxEvex::new()? };
+        (!tiles || amx::any()).then_some(this)
     }
 }
 
@@ -100,34 +98,13 @@ impl Set for Avx512 {
         self.short.lookup(table, at)
     }
 
-    #[inline(always)]
-    fn ints(self, x: i32) -> __m512i {
-        self.has.avx512f._mm512_set1_epi32(x)
-    }
-
-    #[inline(always)]
-    fn floats(self, x: f32) -> __m512 {
-        self.has.avx512f._mm512_set1_ps(x)
-    }
-
-    #[inline(always)]
-    fn convert(self, x: __m512i) -> __m512 {
-        self.has.avx512f._mm512_cvtepi32_ps(x)
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        self.has.avx512f._mm512_mul_ps(a, b)
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        self.has.avx512f._mm512_fmadd_ps(a, b, c)
-    }
-
-    #[inline(always)]
-    fn sum(self, x: __m512) -> f32 {
-        self.has.avx512f._mm512_reduce_add_ps(x)
+    super::instructions! {
+        ints(x: i32) -> __m512i = has.avx512f._mm512_set1_epi32;
+        floats(x: f32) -> __m512 = has.avx512f._mm512_set1_ps;
+        convert(x: __m512i) -> __m512 = has.avx512f._mm512_cvtepi32_ps;
+        mul(a: __m512, b: __m512) -> __m512 = has.avx512f._mm512_mul_ps;
+        mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = has.avx512f._mm512_fmadd_ps;
+        sum(x: __m512) -> f32 = has.avx512f._mm512_reduce_add_ps;
     }
 
     #[inline(always)]
@@ -151,10 +128,6 @@ impl Set for Avx512 {
     #[inline(always)]
     fn fetch<T>(self, at: &T, ahead: usize) {
         self.short.fetch(at, ahead);
-    }
-
-    fn multiply_few<T: Type>(self, out: &mut Out<'_>, group: &Group<'_>) -> bool {
-        self.short.multiply_few::<T>(out, group)
     }
 
     fn multiply_tiles(self, out: &mut Out<'_>, operands: &Operands<'_>) -> bool {
