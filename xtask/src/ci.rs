@@ -56,8 +56,8 @@ const STEPS: &[(Where, &str)] = &[
     ),
     (Everywhere, "cargo xtask coverage --check"),
     (Everywhere, "cargo xtask layers"),
-    // What the library may have: 19,500 lines, 899 that closed findings of attacks from outside, and 475 of what a GPU
-    // showed that CUDA's kernels can't do (`src/rules/cuda`).
+    // What the library may have: 19,500 lines, 899 that closed findings of attacks from outside, 475 of what a GPU showed
+    // that CUDA's kernels can't do (`src/rules/cuda`), and 162 that let one thread compute on a busy machine.
     (Everywhere, "cargo xtask size --most 21036"),
     // ggml's own tests of operations: what is refused of all, and what some compute.
     (Linux, "cargo xtask conformance --compute 10 --sample 20"),
