@@ -6,8 +6,8 @@ use ggml::ops::RowsMut;
 pub(crate) enum Out<'a> {
     /// Of a single row, part by part, once.
     One(RowsMut<'a, f32>),
-    /// The parts of the first row with their indices, then those of the second, and so on.
-    More { all: Vec<([usize; 3], &'a mut [f32])>, parts: usize },
+    /// The parts of the first row, then those of the second, and so on; and the index of the first part.
+    More { all: Vec<&'a mut [f32]>, parts: usize, first: usize },
 }
 
 impl<'a> Out<'a> {
@@ -17,7 +17,13 @@ impl<'a> Out<'a> {
         if rows == 1 {
             return Self::One(out); // without a list, and so without allocating
         }
-        Self::More { parts: out.len() / rows, all: out.collect() }
+        let parts = out.len() / rows;
+        let mut first = None;
+        let all = out.map(|([part, ..], values)| {
+            first.get_or_insert(part);
+            values
+        });
+        Self::More { all: all.collect(), parts, first: first.unwrap_or(0) }
     }
 
     /// Calls `compute` for each part, with its index and with what stores the values of a row.
@@ -28,10 +34,9 @@ impl<'a> Out<'a> {
                     compute(part, &mut |_, values| to.copy_from_slice(values));
                 }
             }
-            Self::More { all, parts } => {
+            Self::More { all, parts, first } => {
                 for p in 0..*parts {
-                    let ([part, ..], _) = all[p];
-                    compute(part, &mut |row, values| all[row * *parts + p].1.copy_from_slice(values));
+                    compute(*first + p, &mut |row, values| all[row * *parts + p].copy_from_slice(values));
                 }
             }
         }
