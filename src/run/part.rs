@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 
 use ggml_sys as sys;
 
+use super::threads;
 use crate::backend::Backend;
 use crate::context::raw::Pool;
 use crate::error::Result;
@@ -35,8 +36,8 @@ impl PartGraph {
     /// its placement, and the preceding operations must have been computed. Results stay until later operations reuse
     /// their memory.
     pub(crate) fn compute(&mut self, backend: &mut Backend) -> Result<sys::ggml_status> {
-        // SAFETY: backend and graph are live; the operations are of a graph that was allocated for this backend, so
-        // they and their sources have memory that the backend's device can use. The call waits, so C keeps nothing.
-        unsafe { guarded!(compute, sys::ggml_backend_graph_compute(backend.as_ptr(), self.raw.as_ptr())) }
+        // SAFETY: the operations are of a graph that is allocated for the backend, and their headers have its placement (the
+        // caller's Live).
+        unsafe { threads::compute_raw(backend, self.raw.as_ptr()) }
     }
 }

@@ -62,13 +62,14 @@ fn compute_beside(backend: &mut Backend, graph: &Graph<'_>) -> Result<sys::ggml_
     Ok(sys::GGML_STATUS_SUCCESS)
 }
 
+/// Computes a graph, or a part of one, and waits for the result.
+///
 /// # Safety
 ///
 /// The graph must be allocated for the backend, whose device runs the operations (`GraphAllocator::check`), and its headers
 /// must have its placement.
-unsafe fn compute_raw(backend: &mut Backend, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
-    let raw = backend.as_ptr();
+pub(super) unsafe fn compute_raw(backend: &mut Backend, graph: *mut sys::ggml_cgraph) -> Result<sys::ggml_status> {
     // SAFETY: backend and graph are live, and the tensors have memory that the backend's device can use (this function's
     // `# Safety`). The call waits, so C keeps nothing.
-    unsafe { guarded!(compute, sys::ggml_backend_graph_compute(raw, graph)) }
+    unsafe { guarded!(compute, sys::ggml_backend_graph_compute(backend.as_ptr(), graph)) }
 }
