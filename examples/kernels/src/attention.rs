@@ -1,21 +1,24 @@
 //! Attention among the tokens of a sentence.
 
 use anyhow::{Result, ensure};
+use bytemuck::Zeroable;
 use ggml::{
     Context, DType, Tensor,
     ops::{Operands, RowsMut},
 };
 use half::f16;
-use pulp::{Arch, Simd};
 
-use super::kernel::{Kernel, arch, dense};
+use super::kernel::{Kernel, dense};
 use super::math;
-use super::panels::{self, Panels, WIDTH, by_width, fill, product};
+use super::matmul::{Level, Row, Set, WIDTH, level, set_column, set_row, tiles};
+
+/// The queries that are multiplied at a time: a multiple of what registers hold.
+const ROWS: usize = 12;
 
 /// The attention of a layer.
 #[derive(Debug, Clone, Copy)]
 pub struct Attention {
-    pub(super) arch: Arch,
+    pub(super) level: Level,
     pub(super) width: usize,
     pub(super) heads: usize,
     pub(super) scale: f32,
@@ -29,7 +32,7 @@ impl Attention {
     pub fn new(width: usize, heads: usize, scale: f32) -> Result<Self> {
         let shared = width > 0 && heads > 0 && width.is_multiple_of(heads);
         ensure!(shared, "{width} numbers can't be shared by {heads} heads");
-        Ok(Self { arch: arch(), width, heads, scale })
+        Ok(Self { level: level(), width, heads, scale })
     }
 
     /// From `[3 width, tokens, sentences]` (queries, keys and values) to `[width, tokens, sentences]`. With a mask
@@ -51,77 +54,68 @@ impl Attention {
             ensure!(mask.ne() == expected, "the mask should have the shape {expected:?}, but has {:?}", mask.ne());
             dense(mask, DType::F16)?;
         }
-        Ok(self.operation(self.arch, ctx, &operands, [width, tokens, sentences, 1])?)
+        self.operation(self.level, ctx, &operands, [width, tokens, sentences, 1])
     }
 }
 
 impl Kernel for Attention {
     #[inline(always)]
-    fn rows<S: Simd>(&self, simd: S, out: RowsMut<'_, f32>, operands: &Operands<'_>) {
-        by_width!(simd: S, run(*self, out, operands));
-    }
-}
-
-#[inline(always)]
-fn run<S: Simd, const R: usize, const V: usize>(
-    simd: S,
-    this: Attention,
-    out: RowsMut<'_, f32>,
-    operands: &Operands<'_>,
-) {
-    let Attention { width, heads, scale, .. } = this;
-    let size = width / heads;
-    let x = operands.rows::<f32>(0);
-    let [_, tokens, ..] = x.shape();
-    let mut rows: Vec<_> = out.collect();
-    for out in rows.chunk_by_mut(|([_, a, _], _), ([_, b, _], _)| a == b) {
-        let Some(&([_, sentence, _], _)) = out.first() else { continue };
-        let tokens = match operands.len() {
-            2 => operands.rows::<f16>(1).row([0, 0, sentence]).iter().take_while(|x| **x == f16::ZERO).count(),
-            _ => tokens,
-        };
-        if tokens == 0 {
-            for (_, out) in out {
-                out.fill(0.0);
-            }
-            continue;
-        }
-        let queries: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
-        let others: Vec<_> = (0..tokens).map(|i| x.row([i, sentence, 0])).collect();
-        let (mut keys, mut values) = (Panels::new(size, tokens), Panels::new(tokens, size));
-        let padded = tokens.next_multiple_of(WIDTH);
-        let mut scores = vec![0.0; R * padded];
-        let zeros = [simd.splat_f32s(0.0); V];
-        for head in (0..width).step_by(size) {
-            for (i, row) in others.iter().enumerate() {
-                keys.set_column(i, &row[width + head..][..size]);
-                values.set_row(i, &row[2 * width + head..][..size]);
-            }
-            for (queries, out) in queries.chunks(R).zip(out.chunks_mut(R)) {
-                let mut queries = fill::<R, &[f32]>(queries);
-                for query in &mut queries {
-                    *query = &query[head..][..size];
+    fn rows<S: Set>(&self, s: S, out: RowsMut<'_, f32>, operands: &Operands<'_>) {
+        let Self { width, heads, scale, .. } = *self;
+        let size = width / heads;
+        let x = operands.rows::<f32>(0);
+        let [_, tokens, ..] = x.shape();
+        let mut rows: Vec<_> = out.collect();
+        for out in rows.chunk_by_mut(|([_, a, _], _), ([_, b, _], _)| a == b) {
+            let Some(&([_, sentence, _], _)) = out.first() else { continue };
+            let tokens = match operands.len() {
+                2 => operands.rows::<f16>(1).row([0, 0, sentence]).iter().take_while(|x| **x == f16::ZERO).count(),
+                _ => tokens,
+            };
+            if tokens == 0 {
+                for (_, out) in out {
+                    out.fill(0.0);
                 }
-                for (panel, first) in keys.iter().zip((0..).step_by(WIDTH)) {
-                    let sums = product::<S, R, V>(simd, queries, panels::vectors::<S, V>(panel), zeros);
-                    for (scores, sums) in scores.chunks_exact_mut(padded).zip(&sums) {
-                        scores[first..][..WIDTH].copy_from_slice(bytemuck::cast_slice(sums));
+                continue;
+            }
+            let queries: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
+            let others: Vec<_> = (0..tokens).map(|i| x.row([i, sentence, 0])).collect();
+            let mut keys = vec![Row::zeroed(); size * tokens.div_ceil(WIDTH)];
+            let mut values = vec![Row::zeroed(); tokens * size.div_ceil(WIDTH)];
+            let padded = tokens.next_multiple_of(WIDTH);
+            let mut scores = vec![0.0; ROWS * padded];
+            for head in (0..width).step_by(size) {
+                for (i, row) in others.iter().enumerate() {
+                    set_column::<S>(&mut keys, size, i, &row[width + head..][..size]);
+                    set_row::<S>(&mut values, tokens, i, &row[2 * width + head..][..size]);
+                }
+                for (queries, out) in queries.chunks(ROWS).zip(out.chunks_mut(ROWS)) {
+                    let mut rows: [&[f32]; ROWS] = [&[]; ROWS];
+                    let rows = &mut rows[..queries.len()];
+                    for (row, query) in rows.iter_mut().zip(queries) {
+                        *row = &query[head..][..size];
                     }
-                }
-                let mut shares = [0.0; R];
-                for (share, scores) in shares.iter_mut().zip(scores.chunks_exact_mut(padded)) {
-                    *share = 1.0 / math::soft_max(&mut scores[..tokens], scale);
-                }
-                let mut weights = [&scores[..tokens]; R];
-                for (weights, scores) in weights.iter_mut().zip(scores.chunks_exact(padded)) {
-                    *weights = &scores[..tokens];
-                }
-                for (panel, first) in values.iter().zip((0..size).step_by(WIDTH)) {
-                    let sums = product::<S, R, V>(simd, weights, panels::vectors::<S, V>(panel), zeros);
-                    for (((_, out), sums), share) in out.iter_mut().zip(&sums).zip(shares) {
-                        let out = &mut out[head + first..head + size.min(first + WIDTH)];
-                        let sums: &[f32] = bytemuck::cast_slice(sums);
-                        out.iter_mut().zip(sums).for_each(|(out, &x)| *out = x * share);
+                    for (panel, first) in keys.chunks_exact(size).zip((0..).step_by(WIDTH)) {
+                        let mut sums = [Row::zeroed(); ROWS];
+                        tiles(s, rows, panel, &mut sums[..rows.len()]);
+                        for (scores, sums) in scores.chunks_exact_mut(padded).zip(&sums) {
+                            scores[first..][..WIDTH].copy_from_slice(&sums.0);
+                        }
+                    }
+                    let mut shares = [0.0; ROWS];
+                    for ((row, scores), share) in rows.iter_mut().zip(scores.chunks_exact_mut(padded)).zip(&mut shares)
+                    {
+                        let weights = &mut scores[..tokens];
+                        *share = 1.0 / math::soft_max(weights, scale);
+                        *row = weights;
+                    }
+                    for (panel, first) in values.chunks_exact(tokens).zip((0..size).step_by(WIDTH)) {
+                        let mut sums = [Row::zeroed(); ROWS];
+                        tiles(s, rows, panel, &mut sums[..rows.len()]);
+                        for (((_, out), sums), share) in out.iter_mut().zip(&sums).zip(shares) {
+                            let out = &mut out[head + first..head + size.min(first + WIDTH)];
+                            out.iter_mut().zip(&sums.0).for_each(|(out, x)| *out = x * share);
+                        }
                     }
                 }
             }

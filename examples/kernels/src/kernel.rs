@@ -1,65 +1,39 @@
-//! Operations whose rows are computed by code that is compiled for the processor's vectors.
+//! Operations whose rows are computed by code that is compiled for an instruction set.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ggml::{
     Context, DType, Tensor,
     ops::{CustomOptions, Operands, RowsMut},
 };
-use pulp::{Arch, Simd, WithSimd};
 
-use super::matmul::{self, Level};
-
-/// The vectors that Linear and Attention are compiled for: those of the set that matrix products use.
-pub(crate) fn arch() -> Arch {
-    match matmul::level() {
-        Level::None | Level::Plain => Arch::Scalar,
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
-        _ => Arch::new(),
-    }
-}
+use super::matmul::set::{compiled, with_set};
+use super::matmul::{Level, Set, has_dense_rows};
 
 /// Refuses what a kernel can't read by rows.
 pub(crate) fn dense(t: Tensor<'_>, dtype: DType) -> Result<()> {
     ensure!(t.dtype() == dtype, "an operand should have the type {dtype}, but has {}", t.dtype());
-    ensure!(matmul::has_dense_rows(t), "an operand of shape {:?} has rows that are not contiguous; use `cont`", t.ne());
+    ensure!(has_dense_rows(t), "an operand of shape {:?} has rows that are not contiguous; use `cont`", t.ne());
     Ok(())
 }
 
 /// Computes rows of an operation's result.
-pub(crate) trait Kernel: Send + Sync + 'static {
-    /// Computes these rows, compiled for the vectors `S`.
-    fn rows<S: Simd>(&self, simd: S, out: RowsMut<'_, f32>, operands: &Operands<'_>);
+pub(crate) trait Kernel: Sized + Send + Sync + 'static {
+    /// Computes these rows, compiled for a set.
+    fn rows<S: Set>(&self, s: S, out: RowsMut<'_, f32>, operands: &Operands<'_>);
 
-    /// The custom operation of this kernel, compiled for `arch`.
+    /// The custom operation of this kernel: in plain Rust where `level` is ggml's.
     fn operation<'c>(
         self,
-        arch: Arch,
+        level: Level,
         ctx: &'c Context,
         operands: &[Tensor<'c>],
         shape: [i64; 4],
-    ) -> ggml::Result<Tensor<'c>>
-    where
-        Self: Sized,
-    {
-        ctx.custom::<f32>(operands, shape, CustomOptions::new(), move |out, operands| {
-            arch.dispatch(RowsOf { kernel: &self, out, operands });
-        })
-    }
-}
-
-/// The rows that one thread computes.
-struct RowsOf<'a, K> {
-    kernel: &'a K,
-    out: RowsMut<'a, f32>,
-    operands: Operands<'a>,
-}
-
-impl<K: Kernel> WithSimd for RowsOf<'_, K> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        self.kernel.rows(simd, self.out, &self.operands);
+    ) -> Result<Tensor<'c>> {
+        let how = CustomOptions::new();
+        let made = with_set!(level.max(Level::Plain), s => ctx.custom::<f32>(operands, shape, how, move |out, operands| {
+            let kernel = &self;
+            compiled!(s, kernel.rows(s, out, &operands));
+        }));
+        Ok(made.context("the processor lacks the instructions")??)
     }
 }

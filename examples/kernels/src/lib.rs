@@ -20,5 +20,5 @@ pub use matmul::{describe, mul_mat, mul_mat_id, mul_mat_own, multiplies, multipl
 /// Whether these kernels are used: the processor has vectors that they were measured with, or a variable turns them on (see
 /// [`describe`]). Otherwise ggml's are.
 pub fn any() -> bool {
-    !matches!(kernel::arch(), pulp::Arch::Scalar)
+    matmul::level() > matmul::Level::Plain
 }

@@ -7,12 +7,10 @@ use ggml::{
     Context, DType, Tensor,
     ops::{Operands, RowsMut},
 };
-use pulp::{Arch, Simd};
 
-use super::kernel::{Kernel, arch, dense};
+use super::kernel::{Kernel, dense};
 use super::math;
-use super::matmul::{self, Level, UnpackedPanels};
-use super::panels::WIDTH;
+use super::matmul::{Level, Set, UnpackedPanels, WIDTH, level};
 
 /// The number of rows whose results stay in the cache together.
 const BLOCK: usize = 72;
@@ -43,7 +41,6 @@ pub enum Then {
 pub struct Part {
     weights: UnpackedPanels,
     bias: Vec<f32>,
-    depth: usize,
 }
 
 impl Part {
@@ -52,7 +49,7 @@ impl Part {
     /// # Errors
     /// If the bytes are not those of such a matrix, or it is empty.
     pub fn new(dtype: DType, bytes: &[u8], depth: usize, bias: &[f32]) -> Result<Self> {
-        Self::at(matmul::level(), dtype, bytes, depth, bias)
+        Self::at(level(), dtype, bytes, depth, bias)
     }
 
     /// One for a set.
@@ -66,14 +63,14 @@ impl Part {
             found == expected,
             "{columns} rows of {depth} numbers in {dtype} take {expected} bytes, but {found} are there"
         );
-        Ok(Self { weights: UnpackedPanels::new(level, dtype, bytes, columns)?, bias: bias.to_vec(), depth })
+        Ok(Self { weights: UnpackedPanels::new(level, dtype, bytes, columns)?, bias: bias.to_vec() })
     }
 }
 
 /// `w x + b`, followed by an operation.
 #[derive(Debug)]
 pub struct Linear {
-    pub(super) arch: Arch,
+    pub(super) level: Level,
     parts: Vec<Part>,
     pub(super) then: Then,
 }
@@ -84,9 +81,9 @@ impl Linear {
     /// # Errors
     /// If the matrices have rows of several lengths, or `then` is for another number of columns.
     pub fn new(parts: Vec<Part>, then: Then) -> Result<Self> {
-        let this = Self { arch: arch(), parts, then };
+        let this = Self { level: level(), parts, then };
         let depth = this.depth();
-        ensure!(depth > 0 && this.parts.iter().all(|part| part.depth == depth), "matrices of several depths");
+        ensure!(depth > 0 && this.parts.iter().all(|part| part.weights.depth == depth), "matrices of several depths");
         if let Then::AddNorm { scale, shift, .. } = &this.then {
             let n = this.columns();
             ensure!([scale.len(), shift.len()] == [n; 2], "the norm is not one of {n} numbers");
@@ -96,7 +93,7 @@ impl Linear {
 
     /// Numbers in a row of the operand.
     fn depth(&self) -> usize {
-        self.parts.first().map_or(0, |part| part.depth)
+        self.parts.first().map_or(0, |part| part.weights.depth)
     }
 
     /// Numbers in a row of the result.
@@ -119,13 +116,13 @@ impl Linear {
         for &t in &operands {
             dense(t, DType::F32)?;
         }
-        Ok(Arc::clone(self).operation(self.arch, ctx, &operands, shape)?)
+        Arc::clone(self).operation(self.level, ctx, &operands, shape)
     }
 }
 
 impl Kernel for Arc<Linear> {
     #[inline(always)]
-    fn rows<S: Simd>(&self, _: S, mut all: RowsMut<'_, f32>, operands: &Operands<'_>) {
+    fn rows<S: Set>(&self, _: S, mut all: RowsMut<'_, f32>, operands: &Operands<'_>) {
         let x = operands.rows::<f32>(0);
         loop {
             let mut out: Vec<_> = all.by_ref().take(BLOCK).collect();
@@ -136,7 +133,7 @@ impl Kernel for Arc<Linear> {
             let mut blocks = None;
             let mut first = 0;
             for Part { weights, bias, .. } in &self.parts {
-                weights.multiply(&rows, &mut blocks, |panel, row, sums| {
+                weights.multiply(&rows, &mut blocks, &mut |panel, row, sums| {
                     let bias = &bias[panel * WIDTH..];
                     let out = &mut out[row].1[first + panel * WIDTH..];
                     for ((out, sum), bias) in out.iter_mut().zip(sums).zip(bias) {

@@ -7,20 +7,11 @@ use std::sync::Arc;
 use ggml::Quantize as _;
 use ggml::{Backend, Context, DType, Sched, Tensor};
 use half::f16;
-use pulp::Arch;
 
 use super::attention::Attention;
 use super::linear::{Linear, Part, Then};
 use super::math;
-use super::matmul::{self, UnpackedPanels};
-
-/// All that the processor can do.
-fn archs() -> Vec<Arch> {
-    let usual = [Arch::Scalar, Arch::new()].into_iter();
-    #[cfg(target_arch = "x86_64")]
-    let usual = usual.chain(pulp::x86::V3::try_new().map(Arch::V3));
-    usual.collect()
-}
+use super::matmul::{self, UnpackedPanels, levels};
 
 pub(crate) fn random(rng: &mut fastrand::Rng, n: usize) -> Vec<f32> {
     (0..n).map(|_| rng.f32() * 2.0 - 1.0).collect()
@@ -60,8 +51,7 @@ fn matmul_kernel_equals_plain_rust() {
         let (w, b) = (random(&mut rng, depth * columns), random(&mut rng, columns));
         let (x, residual) = (random(&mut rng, depth * rows), random(&mut rng, columns * rows));
         let (scale, shift) = (random(&mut rng, columns), random(&mut rng, columns));
-        let levels = || matmul::levels().flat_map(|level| [(level, 1), (level, 3)]);
-        for (arch, (level, threads)) in archs().into_iter().flat_map(|arch| levels().map(move |level| (arch, level))) {
+        for (level, threads) in levels().flat_map(|level| [(level, 1), (level, 3)]) {
             let thens =
                 [Then::Nothing, Then::Gelu, Then::AddNorm { scale: scale.clone(), shift: shift.clone(), eps: 0.1 }];
             for then in thens {
@@ -91,18 +81,13 @@ fn matmul_kernel_equals_plain_rust() {
                 });
                 // One column can't be divided.
                 let mut linear = Linear::new(parts.into_iter().flatten().collect(), then).unwrap();
-                linear.arch = arch;
+                linear.level = level;
                 let linear = Arc::new(linear);
                 let out = linear.apply(&ctx, input, with).unwrap();
                 let mut floats = vec![(input, &x[..])];
                 floats.extend(with.map(|and| (and, &residual[..])));
                 let found = compute(&ctx, threads, out, &floats, None);
-                close(
-                    &found,
-                    &expected,
-                    3e-6,
-                    &format!("{depth} {columns} {rows} {arch:?} {level:?} {:?}", linear.then),
-                );
+                close(&found, &expected, 3e-6, &format!("{depth} {columns} {rows} {level:?} {:?}", linear.then));
             }
         }
     }
@@ -142,9 +127,9 @@ fn quantised_matmul_kernel_equals_dequantised_product() {
             .chunks(depth)
             .flat_map(|x| stands_for.chunks(depth).zip(&bias).map(move |(w, &b)| dot(w, x) + f64::from(b)))
             .collect();
-        for (level, threads) in matmul::levels().flat_map(|level| [(level, 1), (level, 3)]) {
+        for (level, threads) in levels().flat_map(|level| [(level, 1), (level, 3)]) {
             let panels = UnpackedPanels::new(level, dtype, &w, columns).unwrap();
-            assert!(format!("{panels:?}").contains("Blocks"), "{panels:?}");
+            assert!(format!("{panels:?}").contains(dtype.name()), "{panels:?}");
             let ctx = Context::new();
             let input = ctx.input("x", DType::F32, [depth as i64, rows as i64]).unwrap();
             let part = Part::at(level, dtype, &w, depth, &bias).unwrap();
@@ -183,15 +168,15 @@ fn attention_kernel_equals_plain_rust() {
             .iter()
             .flat_map(|&n| (0..longest).map(move |i| if i < n { f16::ZERO } else { f16::NEG_INFINITY }))
             .collect();
-        for (arch, threads) in archs().into_iter().flat_map(|arch| [(arch, 1), (arch, 3)]) {
+        for (level, threads) in levels().flat_map(|level| [(level, 1), (level, 3)]) {
             let ctx = Context::new();
             let (n, sentences) = (longest as i64, lengths.len() as i64);
             let qkv = ctx.input("qkv", DType::F32, [3 * width as i64, n, sentences]).unwrap();
             let padded = lengths.iter().any(|&n| n < longest);
             let masked = padded.then(|| ctx.input("mask", DType::F16, [n, 1, 1, sentences]).unwrap());
-            let out = Attention { arch, width, heads, scale }.apply(&ctx, qkv, masked).unwrap();
+            let out = Attention { level, width, heads, scale }.apply(&ctx, qkv, masked).unwrap();
             let found = compute(&ctx, threads, out, &[(qkv, &x)], masked.map(|t| (t, &mask[..])));
-            close(&found, &expected, 3e-6, &format!("{size} {heads} {lengths:?} {arch:?} {threads}"));
+            close(&found, &expected, 3e-6, &format!("{size} {heads} {lengths:?} {level:?} {threads}"));
         }
     }
 }
@@ -257,11 +242,11 @@ fn attention_of_a_negative_scale() {
             values.sum::<f64>() / total
         }));
     }
-    for arch in archs() {
+    for level in levels() {
         let ctx = Context::new();
         let qkv = ctx.input("qkv", DType::F32, [3 * width as i64, tokens as i64]).unwrap();
-        let out = Attention { arch, width, heads: 1, scale: -5.0 }.apply(&ctx, qkv, None).unwrap();
-        close(&compute(&ctx, 1, out, &[(qkv, &x)], None), &expected, 1e-4, &format!("{arch:?}"));
+        let out = Attention { level, width, heads: 1, scale: -5.0 }.apply(&ctx, qkv, None).unwrap();
+        close(&compute(&ctx, 1, out, &[(qkv, &x)], None), &expected, 1e-4, &format!("{level:?}"));
     }
 }
 

@@ -13,12 +13,12 @@ use ggml::{
     Context, DType, Result, Tensor,
     ops::{CustomOptions, FlashAttnOptions, Operands, RowsMut},
 };
+use half::f16;
 
 use crate::matmul::set::with_set;
-use crate::matmul::{Level, Set, has_dense_rows, level, resize};
-use crate::panels::{Row, WIDTH};
+use crate::matmul::{Level, Row, Set, WIDTH, has_dense_rows, level, resize};
 use products::{Products, Sum, finish};
-use tile::{KEYS, See, Seen, Tile};
+use tile::{KEYS, Seen, Tile, see};
 
 /// From so many tokens on, it was measured to be faster than ggml's. Fewer may be of as many sequences, whose tokens see little of a
 /// tile each; ggml leaves out single keys there.
@@ -123,12 +123,8 @@ fn fits([q, k, v]: [Tensor<'_>; 3], options: &FlashAttnOptions<'_>) -> bool {
     let whole = [q_size, v_size, tokens, heads, k_heads, cells].iter().all(|&n| n > 0) && heads % k_heads == 0;
     let mask = options.mask.is_none_or(|mask| {
         let [n, rows, n2, n3] = mask.ne();
-        mask.dtype() == DType::F16
-            && has_dense_rows(mask)
-            && n == cells
-            && rows >= tokens
-            && n2 == 1
-            && [1, batches].contains(&n3)
+        let fits = [n, n2] == [cells, 1] && rows >= tokens && [1, batches].contains(&n3);
+        mask.dtype() == DType::F16 && has_dense_rows(mask) && fits
     });
     let sinks = options.sinks.is_none_or(|sinks| sinks.dtype() == DType::F32 && sinks.ne() == [heads, 1, 1, 1]);
     types && dense && sizes && same && whole && mask && sinks && options.max_bias == 0.0
@@ -202,15 +198,17 @@ fn share<S: Set>(s: S, how: How, part: QueryPart, operands: &Operands<'_>, scrat
         to.iter_mut().zip(query).for_each(|(to, x)| *to = x * how.scale);
     }
     let kv_head = part.first / how.group;
+    let mask = how.mask.map(|n| operands.rows::<f16>(n));
+    let seen = resize(seen, part.tokens);
     for from in (0..how.cells).step_by(KEYS) {
-        let seen = resize(seen, part.tokens);
-        let used = s.run(See { s, how, part, operands, from, seen });
+        let keys = KEYS.min(how.cells - from);
+        let used = see(s, mask, part.batch, (from, keys), seen);
         some.clear();
         some.extend((0..n).filter(|i| seen[i / part.heads].end > 0));
         if some.is_empty() {
             continue;
         }
-        tile.unpack(s, how, operands, [from, kv_head, part.batch], &used);
+        tile.unpack(s, how, operands, [from, kv_head, part.batch], &used[..keys.next_multiple_of(WIDTH)]);
         for some in some.chunks(ROWS) {
             let mut rows: [&[f32]; ROWS] = [&[]; ROWS];
             for (to, i) in rows.iter_mut().zip(some) {

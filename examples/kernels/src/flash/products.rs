@@ -1,17 +1,14 @@
 //! What rows of queries add up to over a tile.
 
-use bytemuck::{Pod, Zeroable};
-use pulp::NullaryFnOnce;
+use bytemuck::Zeroable;
 
 use super::tile::{KEYS, PANELS, Seen, Tile};
 use super::{How, QueryPart, ROWS, Scratch};
 use crate::math;
-use crate::matmul::{Set, resize, tiles};
-use crate::panels::{Row, WIDTH};
+use crate::matmul::{Row, Set, WIDTH, resize, tiles};
 
 /// The largest score of a row so far, and the sum of the weights, relative to that score's.
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
+#[derive(Debug, Clone, Copy, Zeroable)]
 pub(super) struct Sum {
     pub(super) most: f32,
     pub(super) weights: f32,
@@ -37,24 +34,23 @@ impl Products {
     ) {
         let (n, heads) = (some.len(), part.heads);
         // What none of them sees isn't multiplied.
-        let end = some.iter().map(|i| seen[i / heads].end as usize).max().unwrap_or(0);
-        let scores = resize(&mut self.scores, PANELS * n);
-        scores[..end.div_ceil(WIDTH) * n].fill(Row::zeroed());
-        for (scores, keys) in scores.chunks_exact_mut(n).zip(tile.keys(how.sizes[0])).take(end.div_ceil(WIDTH)) {
+        let end = some.iter().map(|i| seen[i / heads].end).max().unwrap_or(0);
+        let scores = &mut resize(&mut self.scores, PANELS * n)[..end.div_ceil(WIDTH) * n];
+        scores.fill(Row::zeroed());
+        for (scores, keys) in scores.chunks_exact_mut(n).zip(tile.keys.chunks_exact(how.sizes[0])) {
             tiles(s, queries, keys, scores);
         }
         let weights = resize(&mut self.weights, n);
         let mut factors = [0.0; ROWS];
-        s.run(Weigh { cap: how.cap, heads, scores, some, seen, sums, weights, factors: &mut factors[..n] });
+        let factors = &mut factors[..n];
+        s.run(|| weigh((how.cap, heads), scores, (some, seen), sums, weights, factors));
         let rows_of_all = sums.len();
         // Rows that follow each other are added where they are.
         let together = some[n - 1] - some[0] + 1 == n;
-        if together || !tile.finite {
-            s.run(Scale { some, factors: &factors[..n], rows_of_all, all });
-        }
+        s.run(|| scale(some, factors, rows_of_all, all));
         if !tile.finite {
             for (i, weights) in some.iter().zip(weights) {
-                tile.add_seen::<S>(weights, |panel, column, x| all[panel * rows_of_all + i].0[column] += x);
+                tile.add_seen::<S>(&weights[..end], |panel, column, x| all[panel * rows_of_all + i].0[column] += x);
             }
             return;
         }
@@ -63,7 +59,7 @@ impl Products {
             *row = &weights[..end];
         }
         let rows = &rows[..n];
-        for (values, all) in tile.values(how.sizes[1]).zip(all.chunks_exact_mut(rows_of_all)) {
+        for (values, all) in tile.values.chunks_exact(KEYS).zip(all.chunks_exact_mut(rows_of_all)) {
             if together {
                 tiles(s, rows, values, &mut all[some[0]..][..n]);
                 continue;
@@ -71,30 +67,19 @@ impl Products {
             let products = resize(&mut self.sums, n);
             products.fill(Row::zeroed());
             tiles(s, rows, values, products);
-            s.run(Merge { some, factors: &factors[..n], products, all });
+            s.run(|| add(some, products, all));
         }
     }
 }
 
 /// Multiplies results by factors.
-struct Scale<'a> {
-    some: &'a [usize],
-    factors: &'a [f32],
-    rows_of_all: usize,
-    all: &'a mut [Row],
-}
-
-impl NullaryFnOnce for Scale<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for all in self.all.chunks_exact_mut(self.rows_of_all) {
-            for (i, factor) in self.some.iter().zip(self.factors) {
-                if factor.to_bits() != 1.0_f32.to_bits() {
-                    for x in &mut all[*i].0 {
-                        *x *= factor;
-                    }
+#[inline(always)]
+fn scale(some: &[usize], factors: &[f32], rows_of_all: usize, all: &mut [Row]) {
+    for all in all.chunks_exact_mut(rows_of_all) {
+        for (i, factor) in some.iter().zip(factors) {
+            if factor.to_bits() != 1.0_f32.to_bits() {
+                for x in &mut all[*i].0 {
+                    *x *= factor;
                 }
             }
         }
@@ -102,70 +87,54 @@ impl NullaryFnOnce for Scale<'_> {
 }
 
 /// Makes scores weights, and says what earlier sums are multiplied by.
-struct Weigh<'a> {
-    cap: f32,
-    heads: usize,
-    scores: &'a [Row],
-    some: &'a [usize],
-    seen: &'a [Seen],
-    sums: &'a mut [Sum],
-    weights: &'a mut [[f32; KEYS]],
-    factors: &'a mut [f32],
-}
-
-impl NullaryFnOnce for Weigh<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let Self { cap, heads, scores, some, seen, sums, weights, factors } = self;
-        let n = some.len();
-        for (j, (i, weights)) in some.iter().zip(weights).enumerate() {
-            for (panel, to) in weights.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
-                *to = scores[panel * n + j].0;
-            }
-            if cap != 0.0 {
-                for x in weights.iter_mut() {
-                    *x = cap * math::tanh(*x);
-                }
-            }
-            let seen = &seen[i / heads];
-            if seen.all == 0 {
-                // A hidden score doesn't matter, even if it is NaN.
-                for (x, added) in weights.iter_mut().zip(&seen.added) {
-                    *x = if *added == f32::NEG_INFINITY { *added } else { *x + added };
-                }
-            }
-            let sum = &mut sums[*i];
-            let most = math::max(weights, 1.0).max(sum.most);
-            // Of rows whose scores are all negative infinity, nothing is left.
-            let from = if most == f32::NEG_INFINITY { 0.0 } else { most };
-            for x in weights.iter_mut() {
-                *x = math::exp(*x - from);
-            }
-            factors[j] = math::exp(sum.most - from);
-            *sum = Sum { most, weights: sum.weights * factors[j] + math::sum(weights, |x| x) };
+#[inline(always)]
+fn weigh(
+    (cap, heads): (f32, usize),
+    scores: &[Row],
+    (some, seen): (&[usize], &[Seen]),
+    sums: &mut [Sum],
+    weights: &mut [[f32; KEYS]],
+    factors: &mut [f32],
+) {
+    let n = some.len();
+    let width = scores.len() / n * WIDTH;
+    for (j, (i, weights)) in some.iter().zip(weights).enumerate() {
+        let weights = &mut weights[..width];
+        for (panel, to) in weights.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
+            *to = scores[panel * n + j].0;
         }
+        if cap != 0.0 {
+            for x in weights.iter_mut() {
+                *x = cap * math::tanh(*x);
+            }
+        }
+        let seen = &seen[i / heads];
+        if seen.all {
+            weights[seen.end..].fill(f32::NEG_INFINITY);
+        } else {
+            // A hidden score doesn't matter, even if it is NaN.
+            for (x, added) in weights.iter_mut().zip(&seen.added) {
+                *x = if *added == f32::NEG_INFINITY { *added } else { *x + added };
+            }
+        }
+        let sum = &mut sums[*i];
+        let most = math::max(weights, 1.0).max(sum.most);
+        // Of rows whose scores are all negative infinity, nothing is left.
+        let from = if most == f32::NEG_INFINITY { 0.0 } else { most };
+        for x in weights.iter_mut() {
+            *x = math::exp(*x - from);
+        }
+        factors[j] = math::exp(sum.most - from);
+        *sum = Sum { most, weights: sum.weights * factors[j] + math::sum(weights, |x| x) };
     }
 }
 
-/// Adds products to the results, which are multiplied by factors before.
-struct Merge<'a> {
-    some: &'a [usize],
-    factors: &'a [f32],
-    products: &'a [Row],
-    all: &'a mut [Row],
-}
-
-impl NullaryFnOnce for Merge<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for ((i, factor), products) in self.some.iter().zip(self.factors).zip(self.products) {
-            for (to, x) in self.all[*i].0.iter_mut().zip(&products.0) {
-                *to = *to * factor + x;
-            }
+/// Adds products to the results.
+#[inline(always)]
+fn add(some: &[usize], products: &[Row], all: &mut [Row]) {
+    for (i, products) in some.iter().zip(products) {
+        for (to, x) in all[*i].0.iter_mut().zip(&products.0) {
+            *to += x;
         }
     }
 }

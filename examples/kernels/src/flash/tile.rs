@@ -1,13 +1,15 @@
 //! A tile of keys and values, and what tokens see of it.
 
-use bytemuck::{Pod, Zeroable};
-use ggml::{DType, ops::Operands};
+use bytemuck::Zeroable;
+use ggml::{
+    DType,
+    ops::{Operands, Rows},
+};
 use half::f16;
-use pulp::NullaryFnOnce;
 
-use super::{How, QueryPart};
-use crate::matmul::{F32, Set, UnpackFloats, resize};
-use crate::panels::{Row, WIDTH};
+use super::How;
+use crate::matmul::set::compiled;
+use crate::matmul::{F32, Row, Set, WIDTH, resize, unpack};
 
 /// The keys of a tile.
 pub(super) const KEYS: usize = 128;
@@ -15,120 +17,89 @@ pub(super) const KEYS: usize = 128;
 pub(super) const PANELS: usize = KEYS / WIDTH;
 
 /// What a token sees of a tile.
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
+#[derive(Debug, Clone, Copy, Zeroable)]
 pub(super) struct Seen {
     /// All keys that it sees are before this one.
-    pub(super) end: u32,
-    /// 1 if it sees all of them, and nothing is added to any score.
-    pub(super) all: u32,
-    /// What is added to scores.
+    pub(super) end: usize,
+    /// Whether it sees all of these, and nothing is added to their scores.
+    pub(super) all: bool,
+    /// What is added to scores otherwise.
     pub(super) added: [f32; KEYS],
 }
 
-/// Says what each token sees of a tile, and which of its keys any of them sees.
-pub(super) struct See<'a, 'o, S> {
-    pub(super) s: S,
-    pub(super) how: How,
-    pub(super) part: QueryPart,
-    pub(super) operands: &'a Operands<'o>,
-    pub(super) from: usize,
-    pub(super) seen: &'a mut [Seen],
-}
-
-impl<S: Set> NullaryFnOnce for See<'_, '_, S> {
-    type Output = [bool; KEYS];
-
-    #[inline(always)]
-    fn call(self) -> [bool; KEYS] {
-        let Self { s, how, part, operands, from, seen } = self;
-        let keys = KEYS.min(how.cells - from);
-        let mut used = [0_u16; KEYS];
-        let Some(mask) = how.mask.map(|n| operands.rows::<f16>(n)) else {
-            let mut added = [f32::NEG_INFINITY; KEYS];
-            added[..keys].fill(0.0);
-            let end = u32::try_from(keys).unwrap_or(0);
-            seen.fill(Seen { end, all: u32::from(keys == KEYS), added });
+/// Says what each token of a batch sees of a tile, and which of its keys any of them sees.
+pub(super) fn see<S: Set>(
+    s: S,
+    mask: Option<Rows<'_, f16>>,
+    batch: usize,
+    (from, keys): (usize, usize),
+    seen: &mut [Seen],
+) -> [bool; KEYS] {
+    compiled!(s, {
+        let Some(mask) = mask else {
+            for seen in seen {
+                (seen.end, seen.all) = (keys, true);
+            }
             return std::array::from_fn(|i| i < keys);
         };
-        let batch = part.batch.min(mask.shape()[3] - 1);
+        let mut used = [0_u16; KEYS];
+        let batch = batch.min(mask.shape()[3] - 1);
         for (token, to) in seen.iter_mut().enumerate() {
             // Keys that aren't there are hidden.
             let mut bits = [f16::NEG_INFINITY.to_bits(); KEYS];
             let row: &[u16] = bytemuck::cast_slice(mask.row([token, 0, batch]));
             bits[..keys].copy_from_slice(&row[from..][..keys]);
-            let (mut any, mut end) = (0, 0_u16);
+            let (mut zeros, mut end) = (0, 0_u16);
             for ((bits, used), number) in bits.iter().zip(&mut used).zip(1_u16..) {
-                any |= bits;
+                zeros += u16::from(*bits == 0);
                 let sees = u16::from(*bits != f16::NEG_INFINITY.to_bits());
                 *used |= sees;
                 end = end.max(sees * number);
             }
-            (to.all, to.end) = (u32::from(any == 0), u32::from(end));
-            if any != 0 && end != 0 {
-                for (to, bits) in to.added.chunks_exact_mut(S::LANES).zip(bits.chunks_exact(S::LANES)) {
-                    let numbers = s.halves(&bytemuck::pod_read_unaligned(bytemuck::cast_slice(bits)));
-                    to.copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(&numbers)));
-                }
+            (to.end, to.all) = (usize::from(end), zeros == end);
+            if !to.all {
+                halves(s, bytemuck::cast_slice(&bits), &mut to.added);
             }
         }
         used.map(|used| used != 0)
-    }
+    })
 }
 
 /// Keys and values as panels.
 #[derive(Default)]
 pub(super) struct Tile {
     rows: Vec<f32>,
-    keys: Vec<Row>,
-    values: Vec<Row>,
+    /// [`PANELS`] panels of keys: as deep as a key is long.
+    pub(super) keys: Vec<Row>,
+    /// The panels of values, which are [`KEYS`] deep.
+    pub(super) values: Vec<Row>,
     /// Whether all values are finite.
     pub(super) finite: bool,
 }
 
 impl Tile {
-    /// The panels of keys: as deep as a key is long.
-    pub(super) fn keys(&self, size: usize) -> impl Iterator<Item = &[Row]> {
-        self.keys.chunks_exact(size).take(PANELS)
-    }
-
-    /// The panels of values, which are [`KEYS`] deep.
-    pub(super) fn values(&self, size: usize) -> impl Iterator<Item = &[Row]> {
-        self.values.chunks_exact(KEYS).take(size.div_ceil(WIDTH))
-    }
-
     /// Unpacks the keys and values that are used; zeros take the place of others.
-    pub(super) fn unpack<S: Set>(
-        &mut self,
-        s: S,
-        how: How,
-        operands: &Operands<'_>,
-        at: [usize; 3],
-        used: &[bool; KEYS],
-    ) {
+    pub(super) fn unpack<S: Set>(&mut self, s: S, how: How, operands: &Operands<'_>, at: [usize; 3], used: &[bool]) {
         let Self { rows, keys, values, finite } = self;
         let [k_size, v_size] = how.sizes;
         let padded = v_size.next_multiple_of(WIDTH);
-        let rows = resize(rows, KEYS * k_size.max(padded));
-        s.run(Read { s, from: (operands, 1, how.types[0]), at, used, width: k_size, rows });
-        for (panel, rows) in
-            resize(keys, PANELS * k_size).chunks_exact_mut(k_size).zip(rows.chunks_exact(WIDTH * k_size))
-        {
+        let rows = resize(rows, used.len() * k_size.max(padded));
+        read(s, (operands, 1, how.types[0]), at, used, &mut rows[..used.len() * k_size]);
+        let panels = resize(keys, PANELS * k_size).chunks_exact_mut(k_size);
+        for (panel, rows) in panels.zip(rows[..used.len() * k_size].chunks_exact(WIDTH * k_size)) {
             let columns: [&[u8]; WIDTH] = std::array::from_fn(|i| bytemuck::cast_slice(&rows[i * k_size..][..k_size]));
-            s.run(UnpackFloats::<S, F32>::new(s, &columns, 0, panel));
+            unpack::<S, F32>(s, &columns, 0, panel);
         }
+        let rows = &mut rows[..used.len() * padded];
         if padded > v_size {
             rows.fill(0.0); // what is behind the last numbers of values
         }
-        let rows = &mut rows[..KEYS * padded];
-        *finite = s.run(Read { s, from: (operands, 2, how.types[1]), at, used, width: padded, rows });
-        let strip = 2 * S::LANES;
-        for (p, panel) in resize(values, padded / WIDTH * KEYS).chunks_exact_mut(KEYS).enumerate() {
-            let numbers: &mut [f32] = bytemuck::cast_slice_mut(panel);
-            for (at, to) in numbers.chunks_exact_mut(strip * KEYS).enumerate() {
-                for (to, row) in to.chunks_exact_mut(strip).zip(rows.chunks_exact(padded)) {
-                    to.copy_from_slice(&row[p * WIDTH + at * strip..][..strip]);
-                }
+        *finite = read(s, (operands, 2, how.types[1]), at, used, rows);
+        let (strip, values) = (2 * S::LANES, resize(values, padded / WIDTH * KEYS));
+        let numbers: &mut [f32] = bytemuck::cast_slice_mut(values);
+        for (at, to) in numbers.chunks_exact_mut(strip * KEYS).enumerate() {
+            for (to, row) in to.chunks_exact_mut(strip).zip(rows.chunks_exact(padded)) {
+                to.copy_from_slice(&row[at * strip..][..strip]);
             }
         }
     }
@@ -150,23 +121,16 @@ impl Tile {
 }
 
 /// Reads rows of keys or values, and tells whether all numbers are finite.
-struct Read<'a, S> {
+fn read<S: Set>(
     s: S,
-    from: (&'a Operands<'a>, usize, DType),
-    at: [usize; 3],
-    used: &'a [bool; KEYS],
-    width: usize,
-    rows: &'a mut [f32],
-}
-
-impl<S: Set> NullaryFnOnce for Read<'_, S> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn call(self) -> bool {
-        let Self { s, from: (operands, n, dtype), at: [first, head, batch], used, width, rows } = self;
+    (operands, n, dtype): (&Operands<'_>, usize, DType),
+    [first, head, batch]: [usize; 3],
+    used: &[bool],
+    rows: &mut [f32],
+) -> bool {
+    compiled!(s, {
         let mut largest = 0;
-        for ((i, to), used) in rows.chunks_exact_mut(width).enumerate().zip(used) {
+        for ((i, to), used) in rows.chunks_exact_mut(rows.len() / used.len()).enumerate().zip(used) {
             if *used {
                 let bytes = operands.bytes(n, [first + i, head, batch]);
                 match dtype {
@@ -181,9 +145,10 @@ impl<S: Set> NullaryFnOnce for Read<'_, S> {
             largest = to.iter().fold(largest, |largest: u32, x| largest.max(x.to_bits() & 0x7fff_ffff));
         }
         largest < f32::INFINITY.to_bits()
-    }
+    })
 }
 
+/// Numbers from bytes of `f16`.
 #[inline(always)]
 fn halves<S: Set>(s: S, bytes: &[u8], to: &mut [f32]) {
     for (to, bytes) in to.chunks_exact_mut(S::LANES).zip(bytes.chunks_exact(2 * S::LANES)) {

@@ -1,15 +1,11 @@
 //! Rows of activations in blocks of bytes.
 
 use bytemuck::{Pod, Zeroable};
-use pulp::NullaryFnOnce;
 
-use super::set::Set;
+use super::set::{Set, compiled};
 
 /// The number of values that share a scale.
 pub(crate) const BLOCK: usize = 32;
-
-/// Adding it to a number below 2^22 leaves the nearest integer in the lowest bits.
-pub(super) const WHOLE: f32 = 12_582_912.0;
 
 /// Numbers from -127 to 127, times a scale.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -20,21 +16,13 @@ pub(crate) struct Block {
     pub(super) scale: f32,
     /// The sum of the numbers; anything if the scale is not finite.
     pub(super) sum: i32,
-    /// That of the first half, for types that need it.
+    /// That of the first half.
     pub(super) first: i32,
     /// The sum of the values.
     pub(super) total: f32,
 }
 
 impl Block {
-    /// Sets the scale, and what follows from it.
-    #[expect(clippy::cast_precision_loss, reason = "a sum of 32 bytes")]
-    #[inline(always)]
-    pub(super) fn finish(&mut self, largest: f32) {
-        self.scale = largest / 127.0;
-        self.total = self.scale * self.sum as f32;
-    }
-
     /// What cancels an offset that was added to weights, for each half or for all. (Sums of no numbers may be too large.)
     #[inline(always)]
     pub(super) fn starts(&self, offset: i32, halves: usize) -> [i32; 2] {
@@ -45,27 +33,20 @@ impl Block {
     }
 }
 
-/// Quantises a row, as to `q8_0`, but with scales in `f32`; with sums of halves for types that need them.
-pub(super) fn quantise<S: Set>(s: S, row: &[f32], halves: usize, to: &mut [Block]) {
-    s.run(Quantise { s, row, halves, to });
-}
-
-struct Quantise<'a, S> {
-    s: S,
-    row: &'a [f32],
-    halves: usize,
-    to: &'a mut [Block],
-}
-
-impl<S: Set> NullaryFnOnce for Quantise<'_, S> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        for (to, from) in self.to.iter_mut().zip(self.row.as_chunks::<BLOCK>().0) {
-            self.s.quantise(from, self.halves, to);
+/// Quantises a row, as to `q8_0`, but with scales in `f32`.
+#[expect(clippy::cast_precision_loss, reason = "a sum of 32 bytes")]
+pub(super) fn quantise<S: Set>(s: S, row: &[f32], to: &mut [Block]) {
+    let s = s.short();
+    compiled!(s, {
+        for (to, from) in to.iter_mut().zip(row.as_chunks::<BLOCK>().0) {
+            let largest = largest(from);
+            to.numbers = s.round(from, factor(largest));
+            let [first, second] = s.sums_of_bytes(bytemuck::pod_read_unaligned(bytemuck::bytes_of(&to.numbers)));
+            (to.first, to.sum) = (first, first + second);
+            to.scale = largest / 127.0;
+            to.total = to.scale * to.sum as f32;
         }
-    }
+    });
 }
 
 /// The largest size; NaN if there is one.
@@ -79,16 +60,8 @@ pub(super) fn largest(numbers: &[f32]) -> f32 {
     f32::from_bits(largest)
 }
 
-/// [`Set::quantise`] without vectors.
-#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number")]
-pub(super) fn plain(from: &[f32; BLOCK], halves: usize, to: &mut Block) {
-    let largest = largest(from);
-    let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-    for (to, x) in to.numbers.iter_mut().zip(from) {
-        *to = (x * by + WHOLE).to_bits() as i8;
-    }
-    let sum = |numbers: &[i8]| numbers.iter().map(|&x| i32::from(x)).sum::<i32>();
-    to.sum = sum(&to.numbers);
-    to.first = if halves == 1 { 0 } else { sum(&to.numbers[..BLOCK / 2]) };
-    to.finish(largest);
+/// What makes 127 of the largest number.
+#[inline(always)]
+pub(super) fn factor(largest: f32) -> f32 {
+    if largest > 0.0 { 127.0 / largest } else { 0.0 }
 }

@@ -1,26 +1,20 @@
 //! Products with matrices of floats. Activations and sums are `f32`.
 
-use std::cell::RefCell;
-use std::marker::PhantomData;
-
 use bytemuck::{Pod, Zeroable};
-use ggml::{
-    DType,
-    ops::{CustomOp, CustomOptions, Operands},
-};
-use pulp::NullaryFnOnce;
+use ggml::DType;
 
-use super::float_rows::{FEW, Rows, with_rows};
 use super::panel::HALF;
-use super::set::Set;
-use super::{Out, WIDTH, resize, weights};
-use crate::panels::Row;
+use super::set::{Set, compiled};
+use super::{Row, WIDTH, parts, resize};
 
 /// The numbers of all rows of activations that are multiplied at a time, where there are few: they stay in the nearest cache.
 const NEAR: usize = 4096;
 
 /// The rows of a panel that stay in the nearest cache, with the rows of activations that are multiplied.
 pub(super) const DEEP: usize = 256;
+
+/// Up to so many rows of activations, a matrix is not unpacked.
+pub(super) const FEW: usize = 8;
 
 /// A type of floats.
 pub(crate) trait Float: Send + Sync + 'static {
@@ -71,71 +65,46 @@ impl Float for Bf16 {
     }
 }
 
-/// Memory for what is computed on the way.
-#[derive(Default)]
-pub(super) struct FloatScratch {
-    panel: Vec<Row>,
-    sums: Vec<Row>,
-    /// Rows of activations, in parts.
-    pub(super) parts: Vec<f32>,
+/// Copies rows in parts of [`DEEP`] numbers: the first part of each row, then the second of each, and so on. What is multiplied at a
+/// time lies together then: rows that are a power of two apart would take the same few places of a cache.
+pub(super) fn in_parts<'a, 'm>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'m mut Vec<f32>) -> Vec<&'m [f32]> {
+    let depth = row(0).len();
+    let deep = DEEP.min(depth);
+    let to = resize(to, n * depth);
+    for (part, from) in to.chunks_mut(n * deep).zip((0..depth).step_by(deep)) {
+        let deep = part.len() / n;
+        part.chunks_exact_mut(deep).enumerate().for_each(|(i, to)| to.copy_from_slice(&row(i)[from..][..deep]));
+    }
+    to.chunks(n * deep).flat_map(|part| part.chunks_exact(part.len() / n)).collect()
 }
 
-thread_local! {
-    /// Memory that a thread keeps from one product to the next.
-    static SCRATCH: RefCell<FloatScratch> = RefCell::default();
-}
-
-/// The operation for matrices of a type. Each task computes some columns of all rows, so that the matrix is read once.
-pub(super) fn operation<S: Set, T: Float>(s: S) -> CustomOp<f32> {
-    CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
-        multiply::<S, T>(s, Out::new(out), &operands);
-    })
-}
-
-/// Computes columns of the product.
-pub(super) fn multiply<S: Set, T: Float>(s: S, mut out: Out<'_>, operands: &Operands<'_>) {
-    let x = operands.rows::<f32>(1);
-    let [_, n, ..] = x.shape();
-    let row = |i| x.row([i, 0, 0]);
-    SCRATCH.with_borrow_mut(|scratch| {
-        with_rows(n, row, scratch, |rows, scratch| {
-            out.each(|part, put| product::<S, T>(s, &weights(operands, part, 0), rows, scratch, put));
-        });
-    });
-}
-
-/// The products of columns and rows of activations. Matrices stay packed where the rows are few.
+/// The products of columns and `n` rows of activations: a few rows as they are, or the parts of many. Matrices stay packed where the
+/// rows are few.
 pub(super) fn product<S: Set, T: Float>(
     s: S,
     columns: &[&[u8]; WIDTH],
-    Rows { n, depth, parts }: Rows<'_>,
-    scratch: &mut FloatScratch,
+    (n, rows): (usize, &[&[f32]]),
+    (panel, sums): (&mut Vec<Row>, &mut Vec<Row>),
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
-    if n <= FEW {
-        let mut all = [parts[0]; FEW];
-        all[..n].copy_from_slice(parts);
-        // As many sums as registers hold.
-        return match n {
-            1 => few::<S, T, 8, 1>(s, columns, &all, n, put),
-            2 => few::<S, T, 4, 2>(s, columns, &all, n, put),
-            3 | 4 if S::LANES == HALF => few::<S, T, 4, 4>(s, columns, &all, n, put),
-            3 | 4 => few::<S, T, 2, 4>(s, columns, &all, n, put),
-            _ if S::LANES == HALF => few::<S, T, 2, 8>(s, columns, &all, n, put),
-            _ => few::<S, T, 1, 8>(s, columns, &all, n, put),
-        };
+    // As many sums as registers hold.
+    match n {
+        1 => return few::<S, T, 8, 1>(s, columns, rows, put),
+        2 => return few::<S, T, 4, 2>(s, columns, rows, put),
+        3 | 4 if S::LANES == HALF => return few::<S, T, 4, 4>(s, columns, rows, put),
+        3 | 4 => return few::<S, T, 2, 4>(s, columns, rows, put),
+        5..=FEW if S::LANES == HALF => return few::<S, T, 2, 8>(s, columns, rows, put),
+        5..=FEW => return few::<S, T, 1, 8>(s, columns, rows, put),
+        _ => {}
     }
-    let deep = DEEP.min(depth);
-    let (panel, sums) = (resize(&mut scratch.panel, deep), resize(&mut scratch.sums, n));
+    let sums = resize(sums, n);
     sums.fill(Row::zeroed());
-    for (from, rows) in (0..depth).step_by(deep).zip(parts.chunks_exact(n)) {
-        let panel = &mut panel[..deep.min(depth - from)];
-        s.run(UnpackFloats::<S, T>::new(s, columns, from, panel));
+    for (rows, from) in rows.chunks_exact(n).zip((0..).step_by(DEEP)) {
+        let panel = resize(panel, rows[0].len());
+        unpack::<S, T>(s, columns, from, panel);
         tiles(s, rows, panel, sums);
     }
-    for (i, sums) in sums.iter().enumerate() {
-        put(i, &sums.0);
-    }
+    sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
 }
 
 /// The products of up to `N` rows of activations, `C` columns at a time. The columns are far apart: memory is read faster at
@@ -143,48 +112,22 @@ pub(super) fn product<S: Set, T: Float>(
 fn few<S: Set, T: Float, const C: usize, const N: usize>(
     s: S,
     columns: &[&[u8]; WIDTH],
-    rows: &[&[f32]; FEW],
-    n: usize,
+    rows: &[&[f32]],
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
-    let sums = s.run(FewFloats::<S, T, C, N> { s, columns, rows, dtype: PhantomData });
-    sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, sums));
-}
-
-struct FewFloats<'a, S, T, const C: usize, const N: usize> {
-    s: S,
-    columns: &'a [&'a [u8]; WIDTH],
-    rows: &'a [&'a [f32]; FEW],
-    dtype: PhantomData<T>,
-}
-
-impl<S: Set, T: Float, const C: usize, const N: usize> NullaryFnOnce for FewFloats<'_, S, T, C, N> {
-    type Output = [[f32; WIDTH]; N];
-
-    #[inline(always)]
-    fn call(self) -> Self::Output {
-        let Self { s, columns, rows, .. } = self;
+    let x: [&[S::Bytes4]; N] = std::array::from_fn(|i| vectors(rows[i.min(rows.len() - 1)]));
+    let sums = compiled!(s, {
         let apart = const { WIDTH / C };
         let columns = columns.map(vectors::<T::Bytes<S>, _>);
-        let mut x: [&[S::Bytes4]; N] = [&[]; N];
-        for (x, row) in x.iter_mut().zip(rows) {
-            *x = vectors(row);
-        }
-        let n = x[0].len();
+        let deep = x[0].len();
         let mut all = [[0.0; WIDTH]; N];
-        for from in (0..n).step_by(NEAR / N / S::LANES) {
-            let part = from..n.min(from + NEAR / N / S::LANES);
-            let mut some: [&[S::Bytes4]; N] = [&[]; N];
-            for (some, x) in some.iter_mut().zip(x) {
-                *some = &x[part.clone()];
-            }
+        for from in (0..deep).step_by(NEAR / N / S::LANES) {
+            let part = from..deep.min(from + NEAR / N / S::LANES);
+            let some = parts(x, part.clone());
             for i in 0..apart {
                 // Behind the last column at each place come the first ones of the next `WIDTH` columns.
                 let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
-                let mut several: [&[T::Bytes<S>]; C] = [&[]; C];
-                for (c, column) in several.iter_mut().enumerate() {
-                    *column = &columns[i + c * apart][part.clone()];
-                }
+                let several = std::array::from_fn(|c| &columns[i + c * apart][part.clone()]);
                 let sums = dot::<S, T, C, N>(s, several, some, next * size_of_val(columns[0]));
                 for (all, sums) in all.iter_mut().zip(sums) {
                     for (c, sum) in sums.into_iter().enumerate() {
@@ -194,7 +137,8 @@ impl<S: Set, T: Float, const C: usize, const N: usize> NullaryFnOnce for FewFloa
             }
         }
         all
-    }
+    });
+    sums.iter().enumerate().take(rows.len()).for_each(|(i, sums)| put(i, sums));
 }
 
 /// Numbers, as many at a time as a vector has.
@@ -208,18 +152,12 @@ fn vectors<To: Pod, From: Pod>(row: &[From]) -> &[To] {
 #[inline(always)]
 fn dot<S: Set, T: Float, const C: usize, const N: usize>(
     s: S,
-    mut columns: [&[T::Bytes<S>]; C],
-    mut rows: [&[S::Bytes4]; N],
+    columns: [&[T::Bytes<S>]; C],
+    rows: [&[S::Bytes4]; N],
     ahead: usize,
 ) -> [[f32; C]; N] {
-    // Tells the compiler that all indices are in bounds.
     let n = rows[0].len();
-    for column in &mut columns {
-        *column = &column[..n];
-    }
-    for row in &mut rows {
-        *row = &row[..n];
-    }
+    let (columns, rows) = (parts(columns, 0..n), parts(rows, 0..n));
     let mut sums = [[S::Floats::zeroed(); C]; N];
     for k in 0..n {
         for (c, column) in columns.iter().enumerate() {
@@ -239,30 +177,13 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
     all
 }
 
-/// Unpacks [`WIDTH`] rows of the matrix to the columns of a panel.
-pub(crate) struct UnpackFloats<'a, S, T> {
-    s: S,
-    columns: &'a [&'a [u8]; WIDTH],
-    from: usize,
-    panel: &'a mut [Row],
-    dtype: PhantomData<T>,
-}
-
-impl<'a, S, T> UnpackFloats<'a, S, T> {
-    /// Unpacks as many numbers of each row, from `from` on, as the panel is deep.
-    pub(crate) fn new(s: S, columns: &'a [&'a [u8]; WIDTH], from: usize, panel: &'a mut [Row]) -> Self {
-        Self { s, columns, from, panel, dtype: PhantomData }
-    }
-}
-
-impl<S: Set, T: Float> NullaryFnOnce for UnpackFloats<'_, S, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let Self { s, columns, from, panel, .. } = self;
+/// Unpacks as many numbers of each of [`WIDTH`] rows of the matrix, from `from` on, as the panel is deep: they become its columns.
+pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usize, panel: &mut [Row]) {
+    compiled!(s, {
         let deep = panel.len();
-        let panel = strips::<S>(panel);
+        // Strips of two vectors of columns, one after the other: what is multiplied at a time lies together, so that it takes all
+        // places of the nearest cache.
+        let panel: &mut [[S::Floats; 2]] = bytemuck::cast_slice_mut::<_, S::Floats>(panel).as_chunks_mut().0;
         for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
             for k in 0..deep / S::LANES {
                 let mut square = S::Square::zeroed();
@@ -280,21 +201,27 @@ impl<S: Set, T: Float> NullaryFnOnce for UnpackFloats<'_, S, T> {
                 }
             }
         }
-    }
+    });
 }
 
-/// A panel as strips of two vectors of columns, one strip after the other: what is multiplied at a time lies together, so that
-/// it takes all places of the nearest cache.
+/// Sets a column of panels that are `deep` numbers deep. (The instruction of AVX-512 that stores numbers apart is slower than one
+/// by one: this isn't compiled for a set.)
+#[inline(never)]
+pub(crate) fn set_column<S: Set>(panels: &mut [Row], deep: usize, i: usize, column: &[f32]) {
+    let width = 2 * S::LANES;
+    let numbers: &mut [f32] = bytemuck::cast_slice_mut(panels);
+    let to = numbers[i / width * width * deep + i % width..].iter_mut().step_by(width);
+    to.zip(column).for_each(|(to, x)| *to = *x);
+}
+
+/// Sets a row of panels that are `deep` numbers deep.
 #[inline(always)]
-fn strips<S: Set>(panel: &mut [Row]) -> &mut [[S::Floats; 2]] {
-    bytemuck::cast_slice_mut::<_, S::Floats>(panel).as_chunks_mut().0
-}
-
-/// Sets a number of a panel that is `deep` numbers deep.
-pub(super) fn set<S: Set>(panel: &mut [Row], k: usize, column: usize, x: f32) {
-    let (deep, width) = (panel.len(), 2 * S::LANES);
-    let numbers: &mut [f32] = bytemuck::cast_slice_mut(panel);
-    numbers[(column / width * deep + k) * width + column % width] = x;
+pub(crate) fn set_row<S: Set>(panels: &mut [Row], deep: usize, i: usize, row: &[f32]) {
+    let width = 2 * S::LANES;
+    let strips = bytemuck::cast_slice_mut::<_, f32>(panels).chunks_exact_mut(width * deep);
+    for (strip, numbers) in strips.zip(row.chunks(width)) {
+        strip[i * width..][..numbers.len()].copy_from_slice(numbers);
+    }
 }
 
 /// Adds the products of rows, or parts of them, and a panel that is as deep, or deeper.
@@ -306,29 +233,18 @@ pub(crate) fn tiles<S: Set>(s: S, rows: &[&[f32]], panel: &[Row], sums: &mut [Ro
     for (rows, sums) in [(rows, sums), (last_rows, last_sums)] {
         match rows.len() {
             0 => {}
-            1 => s.run(FloatTiles::<S, 1> { s, rows, panel, sums }),
-            2 => s.run(FloatTiles::<S, 2> { s, rows, panel, sums }),
-            3 | 4 => s.run(FloatTiles::<S, 4> { s, rows, panel, sums }),
-            _ if S::LANES == HALF => s.run(FloatTiles::<S, 12> { s, rows, panel, sums }),
-            _ => s.run(FloatTiles::<S, 6> { s, rows, panel, sums }),
+            1 => some_tiles::<S, 1>(s, rows, panel, sums),
+            2 => some_tiles::<S, 2>(s, rows, panel, sums),
+            3 | 4 => some_tiles::<S, 4>(s, rows, panel, sums),
+            _ if S::LANES == HALF => some_tiles::<S, 12>(s, rows, panel, sums),
+            _ => some_tiles::<S, 6>(s, rows, panel, sums),
         }
     }
 }
 
 /// Adds the products of `R` rows and a strip of the panel at a time.
-struct FloatTiles<'a, S, const R: usize> {
-    s: S,
-    rows: &'a [&'a [f32]],
-    panel: &'a [Row],
-    sums: &'a mut [Row],
-}
-
-impl<S: Set, const R: usize> NullaryFnOnce for FloatTiles<'_, S, R> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let Self { s, rows: all_rows, panel, sums: all } = self;
+fn some_tiles<S: Set, const R: usize>(s: S, all_rows: &[&[f32]], panel: &[Row], all: &mut [Row]) {
+    compiled!(s, {
         let last = all.len() - 1;
         let deep = all_rows[0].len();
         let numbers: &[[S::Floats; 2]] = bytemuck::cast_slice::<_, S::Floats>(panel).as_chunks().0;
@@ -351,7 +267,7 @@ impl<S: Set, const R: usize> NullaryFnOnce for FloatTiles<'_, S, R> {
                 }
             }
         }
-    }
+    });
 }
 
 /// The numbers of a cache line.
@@ -361,14 +277,11 @@ const LINE: usize = 16;
 #[inline(always)]
 fn tile<S: Set, const R: usize>(
     s: S,
-    mut rows: [&[f32]; R],
-    mut next: [&[f32]; R],
+    rows: [&[f32]; R],
+    next: [&[f32]; R],
     strip: &[[S::Floats; 2]],
 ) -> [[S::Floats; 2]; R] {
-    // Tells the compiler that all indices are in bounds.
-    for (row, next) in rows.iter_mut().zip(&mut next) {
-        (*row, *next) = (&row[..strip.len()], &next[..strip.len()]);
-    }
+    let (rows, next) = (parts(rows, 0..strip.len()), parts(next, 0..strip.len()));
     let mut sums = [[S::Floats::zeroed(); 2]; R];
     for (k, numbers) in strip.iter().enumerate() {
         if k % LINE == 0 {

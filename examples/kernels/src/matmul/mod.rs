@@ -7,18 +7,18 @@
 
 mod activations;
 mod blocks;
-mod experts;
-mod few_rows;
-mod float_rows;
 mod floats;
 mod out;
 mod panel;
+mod products;
 pub(crate) mod set;
+mod several;
 #[cfg(test)]
 mod tests;
 mod types;
 mod unpacked;
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use bytemuck::Zeroable;
@@ -27,19 +27,19 @@ use ggml::{
     ops::{CustomOp, Operands},
 };
 
-use floats::{Bf16, F16, Float};
-pub(crate) use floats::{F32, UnpackFloats, tiles};
+pub(crate) use crate::panels::{Row, WIDTH};
+use floats::{Bf16, F16};
+pub(crate) use floats::{F32, set_column, set_row, tiles, unpack};
 use out::Out;
+use products::Operation;
 pub use set::describe;
 #[cfg(test)]
 pub(crate) use set::levels;
 use set::with_set;
 pub(crate) use set::{Level, Set, level};
-use types::{Iq4Nl, Iq4Xs, MxFp4, Q4_0, Q4_1, Q4K, Q5_0, Q5K, Q6K, Q8_0, Type};
+use types::{Iq4Nl, Iq4Xs, MxFp4, Q4_0, Q4_1, Q4K, Q5_0, Q5K, Q6K, Q8_0};
 pub(crate) use unpacked::UnpackedPanels;
 
-/// The columns of the product that are computed together; each is a row of ggml's matrix.
-const WIDTH: usize = 32;
 /// What a row's length must be a multiple of.
 const DEPTH: usize = 256;
 
@@ -47,7 +47,7 @@ const DEPTH: usize = 256;
 /// and F16C, or where a variable turns them on for NEON, for `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, `q4_1`, `q5_0`, `q4_K`, `q5_K`, `q6_K`, `iq4_nl`, `iq4_xs` and `mxfp4`.
 /// [`describe`] says which instructions are used.
 pub fn multiplies(dtype: DType, ne: [i64; 4]) -> bool {
-    operations_of(level(), dtype).is_some() && has_whole_tiles(ne)
+    operation_of(level(), dtype).is_some() && has_whole_tiles(ne)
 }
 
 /// Whether a row of the tensor lies together in memory.
@@ -72,7 +72,7 @@ fn has_whole_tiles([depth, columns, n2, n3]: [i64; 4]) -> bool {
 pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
     let [_, rows, ..] = x.ne();
     let is_ours = multiplies(w.dtype(), w.ne()) && is_faster(level(), w.dtype(), rows);
-    if is_ours { mul_mat_at(level(), ctx, w, x) } else { ctx.mul_mat(w, x) }
+    if is_ours { product_at(level(), ctx, [w, x], None) } else { ctx.mul_mat(w, x) }
 }
 
 /// [`mul_mat`] by these kernels wherever they have one for the type and shape, also where ggml's was measured to be faster: what
@@ -82,7 +82,7 @@ pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Ten
 ///
 /// Those of [`Context::mul_mat`].
 pub fn mul_mat_own<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
-    mul_mat_at(level(), ctx, w, x)
+    product_at(level(), ctx, [w, x], None)
 }
 
 /// Whether the product of so many rows was measured to be faster than ggml's.
@@ -103,19 +103,6 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     }
 }
 
-/// The product by a set.
-fn mul_mat_at<'c>(level: Level, ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
-    let [depth, columns, ..] = w.ne();
-    let [x_depth, rows, n2, n3] = x.ne();
-    let fits = x.dtype() == DType::F32 && x_depth == depth && [n2, n3] == [1, 1] && has_whole_tiles(w.ne());
-    let fits = fits && has_dense_rows(w) && has_dense_rows(x);
-    let Some(Operations { one, .. }) = operations_of(level, w.dtype()).filter(|_| fits) else {
-        return ctx.mul_mat(w, x);
-    };
-    let width = i64::try_from(WIDTH).unwrap_or(1);
-    ctx.reshape(ctx.custom_op(one, &[w, x], [width, columns / width, rows])?, [columns, rows])
-}
-
 /// `w x` for the experts that rows pick, as [`Context::mul_mat_id`]: `w` is `[depth, columns, experts]`, `x`
 /// `[depth, used, tokens]` or `[depth, 1, tokens]`, and `ids`, indices of experts, `[used, tokens]`. Only the experts that are
 /// picked are read.
@@ -126,7 +113,7 @@ fn mul_mat_at<'c>(level: Level, ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) 
 /// an index is not below the number of experts.
 pub fn mul_mat_id<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>, ids: Tensor<'c>) -> Result<Tensor<'c>> {
     let is_ours = multiplies_experts(w.dtype(), w.ne());
-    if is_ours { mul_mat_id_at(level(), ctx, w, x, ids) } else { ctx.mul_mat_id(w, x, ids) }
+    if is_ours { product_at(level(), ctx, [w, x], Some(ids)) } else { ctx.mul_mat_id(w, x, ids) }
 }
 
 /// Whether [`mul_mat_id`] computes products with matrices of this type and shape by these kernels: where [`mul_mat`] was
@@ -136,68 +123,51 @@ pub fn multiplies_experts(dtype: DType, [depth, columns, _, n3]: [i64; 4]) -> bo
     multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
 }
 
-/// The products of experts by a set.
-fn mul_mat_id_at<'c>(
+/// The product by a set, with one matrix or with those of experts.
+fn product_at<'c>(
     level: Level,
     ctx: &'c Context,
-    w: Tensor<'c>,
-    x: Tensor<'c>,
-    ids: Tensor<'c>,
+    [w, x]: [Tensor<'c>; 2],
+    ids: Option<Tensor<'c>>,
 ) -> Result<Tensor<'c>> {
-    let [depth, columns, _, w3] = w.ne();
+    let [depth, columns, experts, w3] = w.ne();
     let [x_depth, several, x_tokens, x3] = x.ne();
-    let [used, tokens, i2, i3] = ids.ne();
-    let fits = [x.dtype(), ids.dtype()] == [DType::F32, DType::I32] && has_whole_tiles([depth, columns, 1, 1]);
-    let fits =
-        fits && [x_depth, x_tokens, w3, x3, i2, i3] == [depth, tokens, 1, 1, 1, 1] && [1, used].contains(&several);
-    let fits = fits && has_dense_rows(w) && has_dense_rows(x);
-    let Some(Operations { experts, .. }) = operations_of(level, w.dtype()).filter(|_| fits) else {
-        return ctx.mul_mat_id(w, x, ids);
+    let [used, tokens, i2, i3] = ids.map_or([several, 1, 1, 1], Tensor::ne);
+    let types = x.dtype() == DType::F32 && ids.is_none_or(|ids| ids.dtype() == DType::I32);
+    let whole = has_whole_tiles([depth, columns, if ids.is_some() { 1 } else { experts }, w3]);
+    let same = [x_depth, x_tokens, x3, i2, i3] == [depth, tokens, 1, 1, 1] && [1, used].contains(&several);
+    let fits = types && whole && same && has_dense_rows(w) && has_dense_rows(x);
+    let Some(op) = operation_of(level, w.dtype()).filter(|_| fits) else {
+        return ids.map_or_else(|| ctx.mul_mat(w, x), |ids| ctx.mul_mat_id(w, x, ids));
     };
     let width = i64::try_from(WIDTH).unwrap_or(1);
-    let y = ctx.custom_op(experts, &[w, x, ids], [width, columns / width, used, tokens])?;
-    ctx.reshape(y, [columns, used, tokens])
+    let operands: Vec<_> = [w, x].into_iter().chain(ids).collect();
+    ctx.reshape(ctx.custom_op(op, &operands, [width, columns / width, used, tokens])?, [columns, used, tokens])
 }
 
-/// What computes products with matrices of a type.
-struct Operations {
-    dtype: DType,
-    one: CustomOp<f32>,
-    experts: CustomOp<f32>,
-}
-
-/// The operations for matrices of a type, if the processor has the instructions.
-fn operations_of(level: Level, dtype: DType) -> Option<&'static Operations> {
-    static ALL: [OnceLock<Vec<Operations>>; Level::ALL.len()] = [const { OnceLock::new() }; Level::ALL.len()];
+/// The operation for matrices of a type, or for one of each expert, if the processor has the instructions.
+fn operation_of(level: Level, dtype: DType) -> Option<&'static CustomOp<f32>> {
+    static ALL: [OnceLock<Vec<Operation>>; Level::ALL.len()] = [const { OnceLock::new() }; Level::ALL.len()];
     let list = ALL[level as usize].get_or_init(|| with_set!(level, s => operations(s, level)).unwrap_or_default());
-    list.iter().find(|of| of.dtype == dtype)
+    list.iter().find(|of| of.0 == dtype).map(|of| &of.1)
 }
 
 /// The operations of a set.
-fn operations<S: Set>(s: S, level: Level) -> Vec<Operations> {
-    fn blocks<S: Set, T: Type>(s: S) -> Operations {
-        let (one, experts) = (blocks::operation::<S, T>(s), experts::blocks::<S, T>(s));
-        Operations { dtype: T::DTYPE, one, experts }
-    }
-    fn floats<S: Set, T: Float>(s: S, other: Option<CustomOp<f32>>) -> Operations {
-        let one = other.unwrap_or_else(|| floats::operation::<S, T>(s));
-        Operations { dtype: T::DTYPE, one, experts: experts::floats::<S, T>(s) }
-    }
-    let tiles = if level == Level::Amx { s.tiles_operation() } else { None };
+fn operations<S: Set>(s: S, level: Level) -> Vec<Operation> {
     vec![
-        floats::<S, F16>(s, tiles),
-        floats::<S, F32>(s, None),
-        floats::<S, Bf16>(s, None),
-        blocks::<S, Q8_0>(s),
-        blocks::<S, Q4_0>(s),
-        blocks::<S, Q4_1>(s),
-        blocks::<S, Q5_0>(s),
-        blocks::<S, Q4K>(s),
-        blocks::<S, Q5K>(s),
-        blocks::<S, Q6K>(s),
-        blocks::<S, Iq4Nl>(s),
-        blocks::<S, Iq4Xs>(s),
-        blocks::<S, MxFp4>(s),
+        products::floats::<S, F16>(s, level == Level::Amx),
+        products::floats::<S, F32>(s, false),
+        products::floats::<S, Bf16>(s, false),
+        products::blocks::<S, Q8_0>(s),
+        products::blocks::<S, Q4_0>(s),
+        products::blocks::<S, Q4_1>(s),
+        products::blocks::<S, Q5_0>(s),
+        products::blocks::<S, Q4K>(s),
+        products::blocks::<S, Q5K>(s),
+        products::blocks::<S, Q6K>(s),
+        products::blocks::<S, Iq4Nl>(s),
+        products::blocks::<S, Iq4Xs>(s),
+        products::blocks::<S, MxFp4>(s),
     ]
 }
 
@@ -205,6 +175,15 @@ fn operations<S: Set>(s: S, level: Level) -> Vec<Operations> {
 pub(crate) fn resize<T: Zeroable + Clone>(list: &mut Vec<T>, n: usize) -> &mut [T] {
     list.resize(n, T::zeroed());
     list
+}
+
+/// A part of each row. (A loop tells the compiler that all indices into the parts are in bounds.)
+#[inline(always)]
+fn parts<T, const N: usize>(mut rows: [&[T]; N], part: Range<usize>) -> [&[T]; N] {
+    for row in &mut rows {
+        *row = &row[part.clone()];
+    }
+    rows
 }
 
 /// Rows of the matrix, or of an expert's, for [`WIDTH`] columns of the product.

@@ -6,8 +6,8 @@ use ggml::ops::RowsMut;
 pub(crate) enum Out<'a> {
     /// Of a single row, part by part, once.
     One(RowsMut<'a, f32>),
-    /// The parts of the first row, then those of the second, and so on; and the index of the first part.
-    More { all: Vec<&'a mut [f32]>, parts: usize, first: usize },
+    /// The parts of the first row with their indices, then those of the second, and so on.
+    More { all: Vec<([usize; 3], &'a mut [f32])>, parts: usize },
 }
 
 impl<'a> Out<'a> {
@@ -17,13 +17,7 @@ impl<'a> Out<'a> {
         if rows == 1 {
             return Self::One(out); // without a list, and so without allocating
         }
-        let parts = out.len() / rows;
-        let mut first = None;
-        let all = out.map(|([part, ..], values)| {
-            first.get_or_insert(part);
-            values
-        });
-        Self::More { all: all.collect(), parts, first: first.unwrap_or(0) }
+        Self::More { parts: out.len() / rows, all: out.collect() }
     }
 
     /// Calls `compute` for each part, with its index and with what stores the values of a row.
@@ -34,9 +28,10 @@ impl<'a> Out<'a> {
                     compute(part, &mut |_, values| to.copy_from_slice(values));
                 }
             }
-            Self::More { all, parts, first } => {
+            Self::More { all, parts } => {
                 for p in 0..*parts {
-                    compute(*first + p, &mut |row, values| all[row * *parts + p].copy_from_slice(values));
+                    let ([part, ..], _) = all[p];
+                    compute(part, &mut |row, values| all[row * *parts + p].1.copy_from_slice(values));
                 }
             }
         }

@@ -1,13 +1,11 @@
 //! Products of many rows of activations: the matrix is unpacked to panels of columns, in which instructions read it.
 
 use bytemuck::{Pod, Zeroable};
-use pulp::NullaryFnOnce;
 
-use super::WIDTH;
 use super::activations::{BLOCK, Block};
-use super::set::Set;
+use super::set::{Set, compiled};
 use super::types::{self, Type, each_block};
-use crate::panels::Row;
+use super::{Row, WIDTH, parts};
 
 /// Half of a panel's columns.
 pub(crate) const HALF: usize = WIDTH / 2;
@@ -36,13 +34,7 @@ pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: u
     let n = to.len() / T::BLOCKS;
     for (at, rows) in rows.as_chunks::<QUADS>().0.iter().enumerate() {
         for (u, to) in to.chunks_exact_mut(T::BLOCKS).enumerate().take(n) {
-            let mut units = [&rows[0][first + u]; QUADS];
-            for (unit, row) in units.iter_mut().zip(rows) {
-                *unit = &row[first + u];
-                for line in (0..size_of::<T::Unit>()).step_by(64) {
-                    s.fetch(*unit, ahead + line);
-                }
-            }
+            let units = types::units::<S, T>(s, *rows, first + u, Some(ahead));
             let facts = T::facts(s, units);
             each_block!(T, B => {
                 let [scales, others] = T::scales::<B>(&facts);
@@ -59,6 +51,16 @@ const fn flips<S: Set, T: Type>() -> bool {
     T::BITS == 8 && S::FLIPS
 }
 
+/// The sum of the sizes of all negative bytes.
+#[inline(always)]
+fn negatives<S: Set>(s: S, mut bytes: S::Ints) -> i32 {
+    for x in bytemuck::cast_slice_mut::<_, i8>(std::slice::from_mut(&mut bytes)) {
+        *x = (*x).min(0);
+    }
+    let [first, second] = s.sums_of_bytes(bytes);
+    -(first + second)
+}
+
 /// Unpacks a block of a vector's columns.
 #[inline(always)]
 fn transpose<S: Set, T: Type, const B: usize>(
@@ -72,7 +74,7 @@ fn transpose<S: Set, T: Type, const B: usize>(
     for (i, (to, row)) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows).enumerate() {
         *to = types::numbers::<S, T, B>(s, &row[unit]);
         if flips::<S, T>() {
-            panel.others.as_flattened_mut()[at * QUADS + i] = f32::from_bits(s.negatives(*to).cast_unsigned());
+            panel.others.as_flattened_mut()[at * QUADS + i] = f32::from_bits(negatives(s, *to).cast_unsigned());
         }
     }
     let columns: [[[u8; FOUR]; QUADS]; QUADS] = bytemuck::cast(s.quads(square));
@@ -88,46 +90,38 @@ pub(super) fn multiply<S: Set, T: Type>(
     panel: &[Panel],
     sums: &mut [Row],
 ) {
-    if S::LANES == HALF {
-        s.run(Tiles::<S, T, 4, 2> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
-    } else if S::PAIRS {
-        s.run(Tiles::<S, T, 6, 1> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
-    } else {
-        s.run(Tiles::<S, T, 3, 2> { s, blocks, n, from, panel, sums, dtype: std::marker::PhantomData });
-    }
+    compiled!(s, {
+        if S::LANES == HALF {
+            tiles::<S, T, 4, 2>(s, (blocks, n, from), panel, sums);
+        } else if S::PAIRS {
+            tiles::<S, T, 6, 1>(s, (blocks, n, from), panel, sums);
+        } else {
+            tiles::<S, T, 3, 2>(s, (blocks, n, from), panel, sums);
+        }
+    });
 }
 
 /// `R` rows and `V` vectors of columns at a time.
-struct Tiles<'a, S, T, const R: usize, const V: usize> {
+#[inline(always)]
+fn tiles<S: Set, T: Type, const R: usize, const V: usize>(
     s: S,
-    blocks: &'a [Block],
-    n: usize,
-    from: usize,
-    panel: &'a [Panel],
-    sums: &'a mut [Row],
-    dtype: std::marker::PhantomData<T>,
-}
-
-impl<S: Set, T: Type, const R: usize, const V: usize> NullaryFnOnce for Tiles<'_, S, T, R, V> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let Self { s, blocks, n, from, panel, sums: all, .. } = self;
-        let last = all.len() - 1;
-        for at in 0..WIDTH / S::LANES / V {
-            for first in (0..all.len()).step_by(R) {
-                let mut rows: [&[Block]; R] = [&[]; R];
-                let mut sums = [[S::Floats::zeroed(); V]; R];
-                for i in 0..R {
-                    let row = (first + i).min(last);
-                    rows[i] = &blocks[row * n + from..][..panel.len()];
-                    sums[i] = vectors(&all[row].0)[at];
-                }
-                let sums = tile::<S, T, R, V>(s, (rows, R * n), panel, at, sums);
-                for (all, sums) in all[first..].iter_mut().zip(sums) {
-                    all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
-                }
+    (blocks, n, from): (&[Block], usize, usize),
+    panel: &[Panel],
+    all: &mut [Row],
+) {
+    let last = all.len() - 1;
+    for at in 0..WIDTH / S::LANES / V {
+        for first in (0..all.len()).step_by(R) {
+            let mut rows: [&[Block]; R] = [&[]; R];
+            let mut sums = [[S::Floats::zeroed(); V]; R];
+            for i in 0..R {
+                let row = (first + i).min(last);
+                rows[i] = &blocks[row * n + from..][..panel.len()];
+                sums[i] = vectors(&all[row].0)[at];
+            }
+            let sums = tile::<S, T, R, V>(s, (rows, R * n), panel, at, sums);
+            for (all, sums) in all[first..].iter_mut().zip(sums) {
+                all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
             }
         }
     }
@@ -144,15 +138,12 @@ pub(super) fn vectors<From: Pod, To: Pod, const V: usize>(numbers: &[From]) -> &
 #[inline(always)]
 fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     s: S,
-    (mut rows, next): ([&[Block]; R], usize),
+    (rows, next): ([&[Block]; R], usize),
     panel: &[Panel],
     at: usize,
     mut sums: [[S::Floats; V]; R],
 ) -> [[S::Floats; V]; R] {
-    // Tells the compiler that all indices are in bounds.
-    for row in &mut rows {
-        *row = &row[..panel.len()];
-    }
+    let rows = parts(rows, 0..panel.len());
     assert!(at < WIDTH / S::LANES / V, "vectors of a panel");
     let offset = types::offset::<S, T>();
     for (i, block) in panel.iter().enumerate() {
@@ -187,7 +178,7 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
             for (sums, row) in sums.iter_mut().zip(rows) {
                 let total = s.floats(row[i].total);
                 for v in 0..V {
-                    sums[v] = s.mul_sub(offsets[v], total, sums[v]);
+                    sums[v] = s.mul_add(offsets[v], total, sums[v]);
                 }
             }
         }

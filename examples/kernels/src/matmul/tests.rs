@@ -4,7 +4,7 @@
 
 use ggml::{Context, DType, Device, Quantize as _, Weights, WeightsBuilder};
 
-use super::{Level, levels, mul_mat_at, mul_mat_id_at, multiplies, operations_of};
+use super::{Level, levels, multiplies, operation_of, product_at};
 use crate::tests::{close, compute, dot, random};
 
 const TYPES: [DType; 13] = [
@@ -59,7 +59,7 @@ fn matrix(dtype: DType, [depth, columns]: [usize; 2], bytes: &[u8]) -> Weights {
 fn product(level: Level, weights: &Weights, x: &[f32], depth: usize, threads: usize) -> Vec<f32> {
     let ctx = Context::new();
     let input = ctx.input("x", DType::F32, [depth as i64, (x.len() / depth) as i64]).unwrap();
-    let out = mul_mat_at(level, &ctx, weights.tensor("w").unwrap(), input).unwrap();
+    let out = product_at(level, &ctx, [weights.tensor("w").unwrap(), input], None).unwrap();
     compute(&ctx, threads, out, &[(input, x)], None)
 }
 
@@ -100,7 +100,7 @@ fn random_blocks_by_each_set() {
             let weights = matrix(dtype, [depth, columns], &w);
             let threads = 1 + rows % 3;
             for level in levels() {
-                assert!(operations_of(level, dtype).is_some(), "{level:?} {dtype}");
+                assert!(operation_of(level, dtype).is_some(), "{level:?} {dtype}");
                 let found = product(level, &weights, &x, depth, threads);
                 let used = if is_float(dtype) { x.clone() } else { rounded(&x, together(level, dtype, rows)) };
                 let pairs = used.chunks(depth).flat_map(|x| stands_for.chunks(depth).map(move |w| (w, x)));
@@ -237,7 +237,7 @@ fn experts_multiply_the_rows_that_pick_them() {
             let ctx = Context::new();
             let input = ctx.input("x", DType::F32, [depth, several, tokens]).unwrap();
             let picked = ctx.input("ids", DType::I32, [used, tokens]).unwrap();
-            let out = mul_mat_id_at(level, &ctx, weights.tensor("w").unwrap(), input, picked).unwrap();
+            let out = product_at(level, &ctx, [weights.tensor("w").unwrap(), input], Some(picked)).unwrap();
             assert_eq!(out.ne(), [columns as i64, used as i64, tokens as i64, 1]);
             let graph = ctx.graph([out]).unwrap();
             let mut cpu = ggml::Backend::cpu().unwrap();

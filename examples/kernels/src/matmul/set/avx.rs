@@ -11,12 +11,12 @@ use std::arch::x86_64::{
 };
 
 use bytemuck::Zeroable;
-use pulp::NullaryFnOnce;
 
 use super::Set;
 use crate::matmul::Out;
-use crate::matmul::activations::{BLOCK, Block};
-use crate::matmul::few_rows::FewRows;
+use crate::matmul::activations::BLOCK;
+use crate::matmul::floats::FEW;
+use crate::matmul::products::Group;
 use crate::matmul::types::Type;
 
 pulp::simd_type! {
@@ -28,20 +28,18 @@ pulp::simd_type! {
         fma: "fma",
         f16c: "f16c",
     }
-
-    /// For VNNI of AVX-512.
-    struct Evex {
-        avx512vl: "avx512vl",
-        avx512vnni: "avx512vnni",
-    }
 }
 
 /// No VNNI.
-pub(crate) const NONE: u8 = 0;
+const NONE: u8 = 0;
 /// That of processors without AVX-512.
-pub(crate) const VEX: u8 = 1;
+const VEX: u8 = 1;
 /// That of AVX-512.
-pub(crate) const EVEX: u8 = 2;
+const EVEX: u8 = 2;
+
+pub(crate) type Avx2 = Avx<NONE>;
+pub(crate) type AvxVnni = Avx<VEX>;
+pub(super) type AvxEvex = Avx<EVEX>;
 
 /// # Invariants
 ///
@@ -55,25 +53,25 @@ impl<const VNNI: u8> Avx<VNNI> {
         let vnni = match VNNI {
             NONE => true,
             VEX => is_x86_feature_detected!("avxvnni"),
-            _ => Evex::is_available(),
+            _ => is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni"),
         };
         Common::try_new().filter(|_| vnni).map(Self)
     }
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c")]
-fn run<O: NullaryFnOnce>(op: O) -> O::Output {
-    op.call()
+fn run<R>(op: impl FnOnce() -> R) -> R {
+    op()
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c,avxvnni")]
-fn run_vex<O: NullaryFnOnce>(op: O) -> O::Output {
-    op.call()
+fn run_vex<R>(op: impl FnOnce() -> R) -> R {
+    op()
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c,avx512vl,avx512vnni")]
-fn run_evex<O: NullaryFnOnce>(op: O) -> O::Output {
-    op.call()
+fn run_evex<R>(op: impl FnOnce() -> R) -> R {
+    op()
 }
 
 /// Keeps the order of what is computed.
@@ -87,24 +85,6 @@ fn in_turn(mut x: __m256i) -> __m256i {
 
 // Closures and `map` are not always inlined; what isn't, isn't compiled for the instructions.
 impl<const VNNI: u8> Avx<VNNI> {
-    /// A vector, and itself with its halves swapped.
-    #[inline(always)]
-    fn swapped(self, x: __m256i) -> (__m256i, __m256i) {
-        (x, self.0.avx2._mm256_permute2x128_si256::<1>(x, x))
-    }
-
-    /// With the pairs of each half swapped.
-    #[inline(always)]
-    fn swapped_pairs(self, x: __m256i) -> (__m256i, __m256i) {
-        (x, self.0.avx2._mm256_shuffle_epi32::<0b01_00_11_10>(x))
-    }
-
-    /// With the lanes of each pair swapped.
-    #[inline(always)]
-    fn swapped_lanes(self, x: __m256i) -> (__m256i, __m256i) {
-        (x, self.0.avx2._mm256_shuffle_epi32::<0b10_11_00_01>(x))
-    }
-
     /// The sums of two products of weights and signed bytes each, in 16 bits.
     #[inline(always)]
     fn pairs(self, bits: u32, weights: __m256i, x: __m256i) -> __m256i {
@@ -113,15 +93,6 @@ impl<const VNNI: u8> Avx<VNNI> {
             return avx2._mm256_maddubs_epi16(weights, x);
         }
         avx2._mm256_maddubs_epi16(avx2._mm256_abs_epi8(weights), avx2._mm256_sign_epi8(x, weights))
-    }
-
-    /// The sum of all lanes.
-    #[inline(always)]
-    fn total(self, x: __m256i) -> i32 {
-        let (a, b) = self.swapped(x);
-        let (a, b) = self.swapped_pairs(self.0.avx2._mm256_add_epi32(a, b));
-        let (a, b) = self.swapped_lanes(self.0.avx2._mm256_add_epi32(a, b));
-        bytemuck::cast::<_, [i32; 8]>(self.0.avx2._mm256_add_epi32(a, b))[0]
     }
 
     /// Lanes 0 to 3 of four columns, in the lower half, and 4 to 7 in the upper one.
@@ -147,14 +118,13 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     type Square = [__m256i; 8];
     type Short = Self;
 
-    const LANES: usize = 8;
     const SIGNED: bool = VNNI == NONE;
     const FLIPS: bool = VNNI == NONE;
     /// 256 numbers of 16 columns take 10 KiB at most, besides the rows that are multiplied.
     const DEEP: usize = 8;
 
     #[inline(always)]
-    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output {
+    fn run<R>(self, op: impl FnOnce() -> R) -> R {
         match VNNI {
             // SAFETY: the processor has the target features (the type's invariant).
             NONE => unsafe { run(op) },
@@ -189,34 +159,12 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
         bytemuck::cast(self.0.avx2._mm256_shuffle_epi8(table, bytemuck::cast(at)))
     }
 
-    #[inline(always)]
-    fn ints(self, x: i32) -> __m256i {
-        self.0.avx._mm256_set1_epi32(x)
-    }
-
-    #[inline(always)]
-    fn floats(self, x: f32) -> __m256 {
-        self.0.avx._mm256_set1_ps(x)
-    }
-
-    #[inline(always)]
-    fn convert(self, x: __m256i) -> __m256 {
-        self.0.avx._mm256_cvtepi32_ps(x)
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m256, b: __m256) -> __m256 {
-        self.0.avx._mm256_mul_ps(a, b)
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        self.0.fma._mm256_fmadd_ps(a, b, c)
-    }
-
-    #[inline(always)]
-    fn mul_sub(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        self.0.fma._mm256_fnmadd_ps(a, b, c)
+    super::instructions! {
+        ints(x: i32) -> __m256i = 0.avx._mm256_set1_epi32;
+        floats(x: f32) -> __m256 = 0.avx._mm256_set1_ps;
+        convert(x: __m256i) -> __m256 = 0.avx._mm256_cvtepi32_ps;
+        mul(a: __m256, b: __m256) -> __m256 = 0.avx._mm256_mul_ps;
+        mul_add(a: __m256, b: __m256, c: __m256) -> __m256 = 0.fma._mm256_fmadd_ps;
     }
 
     #[inline(always)]
@@ -229,13 +177,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     /// Without VNNI, pairs of products are added in 16 bits: weights of 8 bits fill them.
     #[inline(always)]
     fn most(bits: u32) -> usize {
-        match bits {
-            0..=4 => 8,
-            _ if VNNI != NONE => 8,
-            5 => 4,
-            6 => 2,
-            _ => 1,
-        }
+        if VNNI == NONE { 1 << (7 - bits.clamp(4, 7)) } else { 8 }
     }
 
     #[inline(always)]
@@ -264,14 +206,6 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
         let Common { avx2, .. } = self.0;
         let flipped = avx2._mm256_xor_si256(x, avx2._mm256_cmpgt_epi8(__m256i::zeroed(), weights));
         avx2._mm256_add_epi16(to, avx2._mm256_maddubs_epi16(avx2._mm256_abs_epi8(weights), flipped))
-    }
-
-    #[inline(always)]
-    fn negatives(self, bytes: __m256i) -> i32 {
-        let avx2 = self.0.avx2;
-        let sizes =
-            avx2._mm256_and_si256(avx2._mm256_abs_epi8(bytes), avx2._mm256_cmpgt_epi8(__m256i::zeroed(), bytes));
-        self.total(avx2._mm256_sad_epu8(sizes, __m256i::zeroed()))
     }
 
     #[inline(always)]
@@ -316,33 +250,17 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
-    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
+    fn round(self, from: &[f32; BLOCK], by: f32) -> [i8; BLOCK] {
         let Common { avx, avx2, .. } = self.0;
         let values: [__m256; 4] = bytemuck::cast(*from);
-        // The order of sizes is that of their bits; that of a NaN is above all.
-        let mut largest = __m256i::zeroed();
-        for x in values {
-            let size = avx2._mm256_and_si256(bytemuck::cast(x), avx._mm256_set1_epi32(i32::MAX));
-            largest = avx2._mm256_max_epu32(largest, size);
-        }
-        let (a, b) = self.swapped(largest);
-        let (a, b) = self.swapped_pairs(avx2._mm256_max_epu32(a, b));
-        let (a, b) = self.swapped_lanes(avx2._mm256_max_epu32(a, b));
-        let largest: [f32; 8] = bytemuck::cast(avx2._mm256_max_epu32(a, b));
-        let largest = largest[0];
-        let by = avx._mm256_set1_ps(if largest > 0.0 { 127.0 / largest } else { 0.0 });
         let mut whole = [__m256i::zeroed(); 4];
         for (whole, x) in whole.iter_mut().zip(values) {
-            *whole = avx._mm256_cvtps_epi32(avx._mm256_mul_ps(x, by));
+            *whole = avx._mm256_cvtps_epi32(avx._mm256_mul_ps(x, avx._mm256_set1_ps(by)));
         }
         let [a, b, c, d] = whole;
         let bytes = avx2._mm256_packs_epi16(avx2._mm256_packs_epi32(a, b), avx2._mm256_packs_epi32(c, d));
         let order = avx._mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        to.numbers = bytemuck::cast(avx2._mm256_permutevar8x32_epi32(bytes, order));
-        let first = avx2._mm256_add_epi32(a, b);
-        to.first = if halves == 1 { 0 } else { self.total(first) };
-        to.sum = self.total(avx2._mm256_add_epi32(first, avx2._mm256_add_epi32(c, d)));
-        to.finish(largest);
+        bytemuck::cast(avx2._mm256_permutevar8x32_epi32(bytes, order))
     }
 
     #[inline(always)]
@@ -356,10 +274,10 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
         all
     }
 
-    fn multiply_few<T: Type>(self, out: &mut Out<'_>, few: &FewRows<'_>) -> bool {
-        let can = T::INTEGERS && (Self::SIGNED || T::BITS < 8);
+    fn multiply_few<T: Type>(self, out: &mut Out<'_>, group: &Group<'_>) -> bool {
+        let can = T::INTEGERS && (Self::SIGNED || T::BITS < 8) && group.len() <= FEW;
         if can {
-            few::multiply::<VNNI, T>(self, out, few);
+            few::multiply::<VNNI, T>(self, out, group);
         }
         can
     }

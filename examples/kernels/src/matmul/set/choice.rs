@@ -3,9 +3,6 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-#[cfg(target_arch = "x86_64")]
-use super::avx512;
-
 /// The variable that lowers the choice, or turns on what was not measured.
 const VARIABLE: &str = "GGML_KERNELS";
 
@@ -52,12 +49,7 @@ impl Level {
 
     /// Whether the processor has it.
     fn is_there(self) -> bool {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Amx => avx512::has_tiles() && with_set!(Self::Avx512, _s => ()).is_some(),
-            Self::None => true,
-            _ => with_set!(self, _s => ()).is_some(),
-        }
+        self == Self::None || with_set!(self, _s => ()).is_some()
     }
 }
 
@@ -74,27 +66,23 @@ fn best() -> Level {
 }
 
 /// The level, and why.
-struct Choice {
-    level: Level,
-    why: String,
-}
+type Choice = (Level, String);
 
 static CHOICE: LazyLock<Choice> =
     LazyLock::new(|| choose(best(), std::env::var_os(VARIABLE).as_deref().and_then(std::ffi::OsStr::to_str)));
 
 fn choose(best: Level, variable: Option<&str>) -> Choice {
-    let usual = |why| Choice { level: if best < Level::Neon { best } else { Level::None }, why };
+    let usual = |why| (if best < Level::Neon { best } else { Level::None }, why);
     let Some(name) = variable else {
-        return usual(match best {
-            Level::Neon | Level::DotProd | Level::I8mm => {
-                format!("{best} was not measured; {VARIABLE}={} turns it on", best.name())
-            }
-            _ => "the best that the processor has".to_owned(),
+        return usual(if best < Level::Neon {
+            "the best that the processor has".to_owned()
+        } else {
+            format!("{best} was not measured; {VARIABLE}={} turns it on", best.name())
         });
     };
     match Level::all().find(|level| level.name() == name) {
         Some(level) if level <= best.max(Level::Plain) && level.is_there() => {
-            Choice { level, why: format!("{VARIABLE} is `{name}`; the processor has {best}") }
+            (level, format!("{VARIABLE} is `{name}`; the processor has {best}"))
         }
         Some(level) => usual(format!("{VARIABLE} is `{name}`, but the processor lacks {level}")),
         None => {
@@ -106,7 +94,7 @@ fn choose(best: Level, variable: Option<&str>) -> Choice {
 
 /// The set that is used.
 pub(crate) fn level() -> Level {
-    CHOICE.level
+    CHOICE.0
 }
 
 /// Which instructions the kernels use, and why: a line for people.
@@ -119,7 +107,7 @@ pub(crate) fn level() -> Level {
 /// println!("kernels: {}", kernels::describe());
 /// ```
 pub fn describe() -> String {
-    let Choice { level, why } = &*CHOICE;
+    let (level, why) = &*CHOICE;
     format!("{level} ({why})")
 }
 
@@ -131,39 +119,25 @@ pub(crate) fn levels() -> impl Iterator<Item = Level> {
 
 /// Evaluates an expression for the set of a level, if the processor has it.
 macro_rules! with_set {
-    ($level:expr, $s:ident => $f:expr) => {
+    ($level:expr, $s:ident => $f:expr) => {{
+        use $crate::matmul::set::{self, Level};
         match $level {
-            $crate::matmul::set::Level::Plain => {
-                let $s = $crate::matmul::set::Plain;
-                Some($f)
-            }
+            Level::Plain => Some(set::plain::Plain).map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            $crate::matmul::set::Level::Avx2 => {
-                $crate::matmul::set::Avx::<{ $crate::matmul::set::NONE }>::new().map(|$s| $f)
-            }
+            Level::Avx2 => set::avx::Avx2::new().map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            $crate::matmul::set::Level::AvxVnni => {
-                $crate::matmul::set::Avx::<{ $crate::matmul::set::VEX }>::new().map(|$s| $f)
-            }
+            Level::AvxVnni => set::avx::AvxVnni::new().map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            $crate::matmul::set::Level::Avx512 | $crate::matmul::set::Level::Amx => {
-                $crate::matmul::set::Avx512::new().map(|$s| $f)
-            }
+            level @ (Level::Avx512 | Level::Amx) => set::avx512::Avx512::new(level == Level::Amx).map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
-            $crate::matmul::set::Level::Neon => {
-                $crate::matmul::set::Neon::<{ $crate::matmul::set::NEON }>::new().map(|$s| $f)
-            }
+            Level::Neon => set::neon::NeonAlone::new().map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
-            $crate::matmul::set::Level::DotProd => {
-                $crate::matmul::set::Neon::<{ $crate::matmul::set::DOTPROD }>::new().map(|$s| $f)
-            }
+            Level::DotProd => set::neon::NeonDot::new().map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
-            $crate::matmul::set::Level::I8mm => {
-                $crate::matmul::set::Neon::<{ $crate::matmul::set::I8MM }>::new().map(|$s| $f)
-            }
+            Level::I8mm => set::neon::NeonI8mm::new().map(|$s| $f),
             _ => None,
         }
-    };
+    }};
 }
 pub(crate) use with_set;
 
@@ -173,10 +147,6 @@ mod tests {
 
     #[test]
     fn the_variable_lowers_the_choice() {
-        let choose = |best, name| {
-            let Choice { level, why } = choose(best, name);
-            (level, why)
-        };
         assert_eq!(choose(Level::Avx512, None), (Level::Avx512, "the best that the processor has".to_owned()));
         assert_eq!(choose(Level::Avx512, Some("none")).0, Level::None);
         assert_eq!(choose(Level::None, Some("plain")).0, Level::Plain);

@@ -1,36 +1,52 @@
 //! Instruction sets: how a few columns times a few rows are summed. Loops and types are written for any of them.
 
 #[cfg(target_arch = "x86_64")]
-mod avx;
+pub(crate) mod avx;
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(crate) mod avx512;
 mod choice;
 #[cfg(target_arch = "aarch64")]
-mod neon;
-mod plain;
+pub(crate) mod neon;
+pub(crate) mod plain;
 
 use bytemuck::Pod;
-use ggml::ops::CustomOp;
-use pulp::NullaryFnOnce;
+use ggml::ops::Operands;
 
 pub use choice::describe;
 #[cfg(test)]
 pub(crate) use choice::levels;
 pub(crate) use choice::{Level, level, with_set};
-#[cfg(target_arch = "aarch64")]
-pub(crate) use neon::{DOTPROD, I8MM, NEON, Neon};
-pub(crate) use plain::Plain;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use {
-    avx::{Avx, NONE, VEX},
-    avx512::Avx512,
-};
 
 use super::Out;
-use super::activations::{self, BLOCK, Block};
-use super::few_rows::FewRows;
+use super::activations::BLOCK;
 use super::panel::{self, Quad};
+use super::products::Group;
 use super::types::Type;
+
+/// Evaluates an expression, compiled for the instructions of a set, from what it uses by value. Functions that it calls must be
+/// `#[inline(always)]`, as the closure here is: what is not inlined is not compiled for them.
+macro_rules! compiled {
+    ($s:expr, $f:expr) => {
+        $s.run(
+            #[inline(always)]
+            move || $f,
+        )
+    };
+}
+pub(crate) use compiled;
+
+/// Functions of a [`Set`] that are an instruction each, which a field of the set has.
+#[cfg(target_arch = "x86_64")]
+macro_rules! instructions {
+    ($($name:ident($($x:ident: $of:ty),*) -> $to:ty = $($field:tt).+;)*) => {
+        $(#[inline(always)]
+        fn $name(self, $($x: $of),*) -> $to {
+            self.$($field).+($($x),*)
+        })*
+    };
+}
+#[cfg(target_arch = "x86_64")]
+use instructions;
 
 /// The instructions of a processor. A value shows that the processor has them.
 pub(crate) trait Set: Copy + Send + Sync + 'static {
@@ -48,7 +64,7 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     type Short: Set;
 
     /// The lanes of a vector.
-    const LANES: usize;
+    const LANES: usize = size_of::<Self::Floats>() / size_of::<f32>();
     /// Whether [`Set::dot`] can take signed weights. Otherwise 128 is added to those of 8 bits.
     const SIGNED: bool;
     /// The blocks of a panel whose columns are multiplied while they are in the nearest cache.
@@ -58,8 +74,8 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     /// Whether [`Set::add`] takes an even number of rows.
     const PAIRS: bool = false;
 
-    /// Runs a function that is compiled for the instructions.
-    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output;
+    /// Runs a function that is compiled for the instructions: see [`compiled`].
+    fn run<R>(self, op: impl FnOnce() -> R) -> R;
     /// The set for a block.
     fn short(self) -> Self::Short;
 
@@ -80,27 +96,35 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a b + c`.
     fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// `c - a b`.
-    fn mul_sub(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// The sum of all lanes.
     fn sum(self, x: Self::Floats) -> f32;
 
     /// How many products of weights of so many bits [`Set::dot`] adds, before [`Set::end`] must be called.
-    fn most(bits: u32) -> usize;
+    #[inline(always)]
+    fn most(_: u32) -> usize {
+        8
+    }
     /// What products are added to, after `sums` of earlier ones.
-    fn begin(self, sums: Self::Ints) -> Self::Ints;
+    #[inline(always)]
+    fn begin(self, sums: Self::Ints) -> Self::Ints {
+        sums
+    }
     /// Adds the products of four weights and four signed bytes in each lane. Weights are signed, or below `2^bits`.
     fn dot(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints;
-    /// The same, but with `-1 - x` for `x` where weights of 8 bits are negative, which takes one instruction less. The sums of
-    /// [`Set::negatives`] make up for it.
+    /// The same, but with `-1 - x` for `x` where weights of 8 bits are negative, which takes one instruction less. The sum of
+    /// the sizes of all negative weights makes up for it.
     #[inline(always)]
     fn dot_flipped(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints {
         self.dot(bits, to, weights, x)
     }
-    /// The sum of the sizes of all negative bytes.
+    /// The sums of the signed bytes in each half, of a vector of 8 lanes.
     #[inline(always)]
-    fn negatives(self, bytes: Self::Ints) -> i32 {
-        bytemuck::bytes_of(&bytes).iter().map(|&x| -i32::from(x.cast_signed().min(0))).sum()
+    fn sums_of_bytes(self, bytes: Self::Ints) -> [i32; 2] {
+        let zero = self.ints(0);
+        let fours = self.end(zero, self.dot(1, self.begin(zero), self.ints(0x0101_0101), bytes));
+        let sums = self.eight(zero, [fours; 4]);
+        let sums: &[i32] = bytemuck::cast_slice(std::slice::from_ref(&sums));
+        [sums[0], sums[4]]
     }
     /// `x`, computed before what follows in the source. If the compiler takes another order, registers are too few.
     #[inline(always)]
@@ -108,7 +132,10 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         x
     }
     /// The earlier sums and the products.
-    fn end(self, sums: Self::Ints, products: Self::Ints) -> Self::Ints;
+    #[inline(always)]
+    fn end(self, _: Self::Ints, products: Self::Ints) -> Self::Ints {
+        products
+    }
     /// The first halves of two vectors, and the second ones.
     #[inline(always)]
     fn pair(self, a: Self::Ints, b: Self::Ints) -> [Self::Ints; 2] {
@@ -157,27 +184,29 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         panel::add(self, bits, quads, at, x, sums);
     }
 
-    /// Rounds values to a block; with the sum of its first half, where halves have scales of their own.
+    /// Numbers times a factor as the nearest integers, which bytes must hold.
+    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number")]
     #[inline(always)]
-    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
-        activations::plain(from, halves, to);
+    fn round(self, from: &[f32; BLOCK], by: f32) -> [i8; BLOCK] {
+        /// Adding it to a number below 2^22 leaves the nearest integer in the lowest bits.
+        const WHOLE: f32 = 12_582_912.0;
+        let mut all = [0; BLOCK];
+        for (to, x) in all.iter_mut().zip(from) {
+            *to = (x * by + WHOLE).to_bits() as i8;
+        }
+        all
     }
 
     /// Fetches the cache line of what lies so many bytes behind.
     fn fetch<T>(self, at: &T, ahead: usize);
 
-    /// Up to so many rows of activations, the matrix is not unpacked.
-    fn few<T: Type>(self) -> usize {
-        8
-    }
-
     /// Computes the products of few rows, if there is a function for the type that does it faster than [`super::blocks`].
-    fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &FewRows<'_>) -> bool {
+    fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &Group<'_>) -> bool {
         false
     }
 
-    /// The operation for matrices of `f16` by tiles, if the set has them.
-    fn tiles_operation(self) -> Option<CustomOp<f32>> {
-        None
+    /// Computes products with a matrix of `f16` by tiles, if the set has them and rows are many.
+    fn multiply_tiles(self, _: &mut Out<'_>, _: &Operands<'_>) -> bool {
+        false
     }
 }

@@ -1,22 +1,23 @@
 //! Two vectors of 128 bits at a time: NEON, the products of four bytes (`dotprod`), and those of small matrices (`i8mm`).
 
-use std::arch::aarch64::{float32x4_t, int8x16_t, int32x4_t, uint32x4_t};
+use std::arch::aarch64::{float32x4_t, int8x16_t, int32x4_t};
 use std::arch::asm;
 
-use bytemuck::Zeroable;
-use pulp::NullaryFnOnce;
 use pulp::core_arch::aarch64::{self as has, Dotprod, I8mm};
 
 use super::Set;
-use crate::matmul::activations::{BLOCK, Block};
 use crate::matmul::panel::{self, Quad};
 
 /// Products of bytes in 16 bits.
-pub(crate) const NEON: u8 = 0;
+const NEON: u8 = 0;
 /// Four products are added to a lane.
-pub(crate) const DOTPROD: u8 = 1;
+const DOTPROD: u8 = 1;
 /// Besides, two rows are multiplied by two columns, eight numbers deep.
-pub(crate) const I8MM: u8 = 2;
+const I8MM: u8 = 2;
+
+pub(crate) type NeonAlone = Neon<NEON>;
+pub(crate) type NeonDot = Neon<DOTPROD>;
+pub(crate) type NeonI8mm = Neon<I8MM>;
 
 /// # Invariants
 ///
@@ -104,7 +105,6 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     type Square = [[int32x4_t; 2]; 8];
     type Short = Self;
 
-    const LANES: usize = 8;
     const SIGNED: bool = true;
     /// As for AVX2: 256 numbers of 16 columns take 10 KiB at most.
     const DEEP: usize = 8;
@@ -112,8 +112,8 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
 
     /// All code is compiled for NEON, and what else there is, is named where it is used.
     #[inline(always)]
-    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output {
-        op.call()
+    fn run<R>(self, op: impl FnOnce() -> R) -> R {
+        op()
     }
 
     #[inline(always)]
@@ -176,33 +176,13 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     }
 
     #[inline(always)]
-    fn mul_sub(self, a: [float32x4_t; 2], b: [float32x4_t; 2], c: [float32x4_t; 2]) -> [float32x4_t; 2] {
-        [self.0.vfmsq_f32(c[0], a[0], b[0]), self.0.vfmsq_f32(c[1], a[1], b[1])]
-    }
-
-    #[inline(always)]
     fn sum(self, x: [float32x4_t; 2]) -> f32 {
         self.0.vaddvq_f32(self.0.vaddq_f32(x[0], x[1]))
     }
 
     #[inline(always)]
-    fn most(_: u32) -> usize {
-        8
-    }
-
-    #[inline(always)]
-    fn begin(self, sums: [int32x4_t; 2]) -> [int32x4_t; 2] {
-        sums
-    }
-
-    #[inline(always)]
     fn dot(self, _: u32, to: [int32x4_t; 2], weights: [int32x4_t; 2], x: [int32x4_t; 2]) -> [int32x4_t; 2] {
         [self.dot4(to[0], weights[0], x[0]), self.dot4(to[1], weights[1], x[1])]
-    }
-
-    #[inline(always)]
-    fn end(self, _: [int32x4_t; 2], products: [int32x4_t; 2]) -> [int32x4_t; 2] {
-        products
     }
 
     #[inline(always)]
@@ -218,35 +198,6 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
             *sum = v.vaddq_s32(*sum, v.vpaddq_s32(v.vpaddq_s32(a[h], b[h]), v.vpaddq_s32(c[h], d[h])));
         }
         sums
-    }
-
-    #[inline(always)]
-    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
-        let v = self.0;
-        let values: [float32x4_t; 8] = bytemuck::cast(*from);
-        // The order of sizes is that of their bits; that of a NaN is above all.
-        let mut largest = uint32x4_t::zeroed();
-        for x in values {
-            largest = v.vmaxq_u32(largest, bytemuck::cast(v.vabsq_f32(x)));
-        }
-        let largest = f32::from_bits(v.vmaxvq_u32(largest));
-        let by = v.vdupq_n_f32(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-        let mut whole = [int32x4_t::zeroed(); 8];
-        for (whole, x) in whole.iter_mut().zip(values) {
-            *whole = v.vcvtnq_s32_f32(v.vmulq_f32(x, by));
-        }
-        let mut bytes = [int8x16_t::zeroed(); 2];
-        let mut sums = [0; 2];
-        for (h, [a, b, c, d]) in whole.as_chunks().0.iter().enumerate() {
-            let low = v.vqmovn_high_s32(v.vqmovn_s32(*a), *b);
-            let high = v.vqmovn_high_s32(v.vqmovn_s32(*c), *d);
-            bytes[h] = v.vqmovn_high_s16(v.vqmovn_s16(low), high);
-            sums[h] = v.vaddvq_s32(v.vaddq_s32(v.vaddq_s32(*a, *b), v.vaddq_s32(*c, *d)));
-        }
-        to.numbers = bytemuck::cast(bytes);
-        to.first = if halves == 1 { 0 } else { sums[0] };
-        to.sum = sums[0].wrapping_add(sums[1]);
-        to.finish(largest);
     }
 
     #[inline(always)]

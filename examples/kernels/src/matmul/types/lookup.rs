@@ -3,26 +3,17 @@
 use ggml::DType;
 
 use super::super::set::Set;
-use super::{EIGHT, Eight, Scaling, Type, part, times};
+use super::{Integers, Type, less, words};
 
 pub(crate) struct Iq4Nl;
 pub(crate) struct Iq4Xs;
 pub(crate) struct MxFp4;
 
-/// Those of `iq4_nl`, as bytes.
-const UNEVEN: [u8; 16] = {
-    let table: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-    let mut all = [0; 16];
-    let mut i = 0;
-    while i < 16 {
-        all[i] = table[i].cast_unsigned();
-        i += 1;
-    }
-    all
-};
+/// Those of `iq4_nl`.
+const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// Twice the numbers of four bits with one bit of fraction (E2M1), plus 12.
-const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+const E2M1: [i8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 impl Type for Iq4Nl {
     type Unit = [u8; 18];
@@ -30,7 +21,7 @@ impl Type for Iq4Nl {
     const DTYPE: DType = DType::IQ4_NL;
     const BITS: u32 = 8;
     const NIBBLES: Option<usize> = Some(2);
-    const TABLE: Option<[u8; 16]> = Some(UNEVEN);
+    const TABLE: Option<[i8; 16]> = Some(UNEVEN);
 }
 
 impl Type for Iq4Xs {
@@ -38,41 +29,24 @@ impl Type for Iq4Xs {
 
     const DTYPE: DType = DType::IQ4_XS;
     const BLOCKS: usize = 8;
-    const INTEGERS: bool = true;
     const BITS: u32 = 8;
-    const WORDS: &[usize] = &[0, 4];
     const NIBBLES: Option<usize> = Some(8);
-    const TABLE: Option<[u8; 16]> = Some(UNEVEN);
+    const TABLE: Option<[i8; 16]> = Some(UNEVEN);
 
+    /// Numbers of six bits less 32: four bits of each in one word, two in half of another.
     #[inline(always)]
-    fn integers<S: Set>(s: S, unit: &[u8; 136]) -> [[u8; 16]; 2] {
-        const ORDER: [u8; 16] = [0, 4, 1, 5, 2, 6, 3, 7, 0, 4, 1, 5, 2, 6, 3, 7];
-        let word = |at| u32::from_le_bytes(*part(unit, at));
-        let (upper, lower) = (word(0) >> 16, word(4));
-        // Two bits of every second number, as upper bits of bytes.
-        let spread = |bits: u32| {
-            let two = (bits | bits << 8) & 0x0033_0033;
-            (two << 4 | two << 8) & 0x3030_3030
-        };
-        let even = lower & 0x0f0f_0f0f | spread(upper & 0x3333);
-        let odd = lower >> 4 & 0x0f0f_0f0f | spread(upper >> 2 & 0x3333);
-        let mut all = s.lookup(&bytemuck::cast([even, odd, 0, 0]), bytemuck::cast([ORDER; 2]));
-        for x in &mut all {
-            *x = x.wrapping_sub(32);
+    fn integers<S: Set, const N: usize>(_: S, units: [&[u8; 136]; N]) -> Integers<N> {
+        let (upper, lower) = (words(units, 0), words(units, 4));
+        let mut all = [[[0; N]; 2]; 2];
+        for (half, to) in all[0].iter_mut().enumerate() {
+            for i in 0..N {
+                let (four, two) = (lower[i] >> (16 * half) & 0xffff, upper[i] >> (16 + 8 * half) & 0xff);
+                let [four, two] = [(four | four << 8) & 0x00ff_00ff, (two | two << 12) & 0x000f_000f];
+                let [four, two] = [(four | four << 4) & 0x0f0f_0f0f, (two | two << 6) & 0x0303_0303];
+                to[i] = less(four | two << 4, 0x2020_2020);
+            }
         }
-        bytemuck::cast(all)
-    }
-
-    /// Numbers of six bits less 32: two bits of each in one half of a word, the other four in another word.
-    #[inline(always)]
-    fn scales<const BLOCK: usize>(facts: &Scaling) -> [Eight; 2] {
-        let ([by, _], [upper, lower, ..]) = (facts.factors, facts.words);
-        let mut all = [0; EIGHT];
-        for i in 0..EIGHT {
-            let scale = lower[i] >> (4 * BLOCK) & 15 | (upper[i] >> (16 + 2 * BLOCK) & 3) << 4;
-            all[i] = scale.cast_signed() - 32;
-        }
-        [times(all, by), [0.0; EIGHT]]
+        all
     }
 }
 
@@ -83,16 +57,12 @@ impl Type for MxFp4 {
     const BITS: u32 = 5;
     const OFFSET: i32 = 12;
     const NIBBLES: Option<usize> = Some(1);
-    const TABLE: Option<[u8; 16]> = Some(E2M1);
+    const TABLE: Option<[i8; 16]> = Some(E2M1);
 
     /// A power of two, halved since numbers are doubled; the two smallest are subnormal.
     #[inline(always)]
-    fn facts<S: Set>(_: S, units: [&[u8; 17]; EIGHT]) -> Scaling {
-        let mut all = Scaling::default();
-        for (to, unit) in all.factors[0].iter_mut().zip(units) {
-            let e = u32::from(unit[0]);
-            *to = f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 });
-        }
-        all
+    fn factors<S: Set>(_: S, unit: &[u8; 17]) -> [f32; 2] {
+        let e = u32::from(unit[0]);
+        [f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 }), 0.0]
     }
 }

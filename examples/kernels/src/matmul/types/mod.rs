@@ -1,5 +1,5 @@
 //! Block types of ggml: how a block becomes bytes, scales and offsets. value = scale * (number - offset), or
-//! scale * number - offset with an offset of its own for each block.
+//! scale * number + offset with an offset of its own for each block.
 
 mod k;
 mod lookup;
@@ -20,13 +20,12 @@ pub(crate) const EIGHT: usize = 8;
 /// A number of each of these columns.
 pub(crate) type Eight = [f32; EIGHT];
 
-/// What the scales and offsets of all blocks of eight units are made of.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Scaling {
-    /// Factors of scales, and of offsets.
-    factors: [Eight; 2],
-    words: [[u32; EIGHT]; 4],
-}
+/// Small integers of eight blocks of each of `N` units, four signed bytes in a word: those of scales; and those of offsets, or of the
+/// scales of second halves.
+pub(crate) type Integers<const N: usize> = [[[u32; N]; 2]; 2];
+
+/// What the scales and offsets of all blocks of eight units are made of: factors, and small integers.
+pub(crate) type Scaling = ([Eight; 2], Integers<EIGHT>);
 
 /// A block type.
 pub(crate) trait Type: Send + Sync + 'static {
@@ -40,22 +39,20 @@ pub(crate) trait Type: Send + Sync + 'static {
     const BITS: u32;
     /// What is subtracted from each number.
     const OFFSET: i32 = 0;
-    /// Whether blocks have offsets of their own.
+    /// Whether blocks have offsets of their own, which are added.
     const OFFSETS: bool = false;
     /// 2 if each half of a block has a scale of its own.
     const HALVES: usize = 1;
 
     /// Whether scales are small integers times a factor: see [`Type::integers`].
-    const INTEGERS: bool = false;
-    /// Where a unit has factors in `f16`.
-    const FACTORS: &[usize] = &[0];
-    /// Where it has words of what scales and offsets are made of.
-    const WORDS: &[usize] = &[];
+    const INTEGERS: bool = Self::BLOCKS > 1;
+    /// Where a unit has factors in `f16`: those of scales; and of offsets, or of the scales of second halves.
+    const FACTORS: &[usize] = if Self::OFFSETS { &[0, 2] } else { &[0] };
     /// Where it has bytes of two numbers of four bits each: 16 for each block, the first half of whose numbers are in the lower
     /// halves.
     const NIBBLES: Option<usize> = None;
     /// What these are indices of.
-    const TABLE: Option<[u8; 16]> = None;
+    const TABLE: Option<[i8; 16]> = None;
 
     /// The numbers of a block.
     #[inline(always)]
@@ -78,14 +75,13 @@ pub(crate) trait Type: Send + Sync + 'static {
         all
     }
 
-    /// The small integers that scales of blocks are made of: signed bytes, those of all first halves of blocks, then those of all
-    /// second ones; and the same for offsets.
+    /// The small integers that scales and offsets are made of: those of six bits, if the type doesn't say more.
     #[inline(always)]
-    fn integers<S: Set>(_: S, _: &Self::Unit) -> [[u8; 16]; 2] {
-        unreachable!("other types say which")
+    fn integers<S: Set, const N: usize>(_: S, units: [&Self::Unit; N]) -> Integers<N> {
+        of_six_bits(units)
     }
 
-    /// What they are multiplied by, and what those of offsets are.
+    /// What they are multiplied by: scales, and offsets.
     #[inline(always)]
     fn factors<S: Set>(s: S, unit: &Self::Unit) -> [f32; 2] {
         let mut all = [0.0; 2];
@@ -98,30 +94,57 @@ pub(crate) trait Type: Send + Sync + 'static {
     /// What [`Type::scales`] needs.
     #[inline(always)]
     fn facts<S: Set>(s: S, units: [&Self::Unit; EIGHT]) -> Scaling {
-        let mut all = Scaling::default();
+        let (mut factors, mut integers) = Scaling::default();
         for (i, unit) in units.into_iter().enumerate() {
-            [all.factors[0][i], all.factors[1][i]] = Self::factors(s, unit);
+            [factors[0][i], factors[1][i]] = Self::factors(s, unit);
         }
-        for (to, at) in all.words.iter_mut().zip(Self::WORDS) {
-            for (to, unit) in to.iter_mut().zip(units) {
-                *to = u32::from_le_bytes(*part(bytemuck::bytes_of(unit), *at));
-            }
+        if Self::INTEGERS {
+            integers = Self::integers(s, units);
         }
-        all
+        (factors, integers)
     }
 
     /// The scales of a block of eight columns; and the offsets, or the scales of second halves.
     #[inline(always)]
-    fn scales<const BLOCK: usize>(facts: &Scaling) -> [Eight; 2] {
-        facts.factors
+    #[expect(clippy::cast_precision_loss, reason = "integers have eight bits")]
+    fn scales<const BLOCK: usize>((factors, integers): &Scaling) -> [Eight; 2] {
+        let mut all = *factors;
+        if Self::INTEGERS {
+            for (all, words) in all.iter_mut().zip(integers).take(Self::FACTORS.len()) {
+                for (x, word) in all.iter_mut().zip(words[BLOCK / 4]) {
+                    *x *= ((word << (24 - BLOCK % 4 * 8)).cast_signed() >> 24) as f32;
+                }
+            }
+        }
+        all
     }
+}
+
+/// A unit of each column. Fetches what lies so many bytes behind them, if it is used soon.
+#[inline(always)]
+pub(crate) fn units<S: Set, T: Type>(
+    s: S,
+    columns: [&[T::Unit]; EIGHT],
+    u: usize,
+    ahead: Option<usize>,
+) -> [&T::Unit; EIGHT] {
+    let mut units = [&columns[0][u]; EIGHT];
+    for (unit, column) in units.iter_mut().zip(columns) {
+        *unit = &column[u];
+        if let Some(ahead) = ahead {
+            for line in (0..size_of::<T::Unit>()).step_by(64) {
+                s.fetch(*unit, ahead + line);
+            }
+        }
+    }
+    units
 }
 
 /// Numbers of four bits as those that they stand for.
 #[inline(always)]
 fn looked_up<S: Set, T: Type + ?Sized>(s: S, at: [u8; 32]) -> [u8; 32] {
-    match &T::TABLE {
-        Some(table) => s.lookup(table, at),
+    match T::TABLE {
+        Some(table) => s.lookup(&bytemuck::cast(table), at),
         None => at,
     }
 }
@@ -129,25 +152,24 @@ fn looked_up<S: Set, T: Type + ?Sized>(s: S, at: [u8; 32]) -> [u8; 32] {
 /// The numbers of a block as [`Set::dot`] takes them.
 #[inline(always)]
 pub(crate) fn numbers<S: Set, T: Type, const BLOCK: usize>(s: S, unit: &T::Unit) -> S::Ints {
-    let mut numbers = T::numbers::<S, BLOCK>(s, unit);
+    ints::<S, T>(T::numbers::<S, BLOCK>(s, unit))
+}
+
+/// [`Type::pair`] as [`Set::dot`] takes them.
+#[inline(always)]
+pub(crate) fn pair<S: Set, T: Type, const BLOCK: usize>(s: S, units: [&T::Unit; 2]) -> [S::Ints; 2] {
+    let [first, second] = T::pair::<S, BLOCK>(s, units);
+    [ints::<S, T>(first), ints::<S, T>(second)]
+}
+
+#[inline(always)]
+fn ints<S: Set, T: Type>(mut numbers: [u8; 32]) -> S::Ints {
     if T::BITS == 8 && !S::SIGNED {
         for x in &mut numbers {
             *x ^= 0x80;
         }
     }
     bytemuck::pod_read_unaligned(&numbers)
-}
-
-/// [`Type::pair`] as [`Set::dot`] takes them.
-#[inline(always)]
-pub(crate) fn pair<S: Set, T: Type, const BLOCK: usize>(s: S, units: [&T::Unit; 2]) -> [S::Ints; 2] {
-    let mut pair = T::pair::<S, BLOCK>(s, units);
-    if T::BITS == 8 && !S::SIGNED {
-        for x in pair.as_flattened_mut() {
-            *x ^= 0x80;
-        }
-    }
-    [bytemuck::pod_read_unaligned(&pair[0]), bytemuck::pod_read_unaligned(&pair[1])]
 }
 
 /// What is subtracted from each of them.
@@ -210,13 +232,39 @@ fn part<const N: usize>(unit: &[u8], at: usize) -> &[u8; N] {
     }
 }
 
-/// Small integers times numbers.
+/// A word of each unit.
 #[inline(always)]
-#[expect(clippy::cast_precision_loss, reason = "they have eight bits")]
-fn times(integers: [i32; EIGHT], by: Eight) -> Eight {
-    let mut all = by;
-    for (to, integer) in all.iter_mut().zip(integers) {
-        *to *= integer as f32;
+fn words<Unit: Pod, const N: usize>(units: [&Unit; N], at: usize) -> [u32; N] {
+    let mut all = [0; N];
+    for (to, unit) in all.iter_mut().zip(units) {
+        *to = u32::from_le_bytes(*part(bytemuck::bytes_of(unit), at));
     }
     all
+}
+
+/// Scales and offsets from words with numbers of six bits.
+#[inline(always)]
+fn of_six_bits<Unit: Pod, const N: usize>(units: [&Unit; N]) -> Integers<N> {
+    const FOUR: u32 = 0x0f0f_0f0f;
+    const SIX: u32 = 0x3f3f_3f3f;
+    const TWO: u32 = 0x3030_3030;
+    let (a, b, c) = (words(units, 4), words(units, 8), words(units, 12));
+    let mut all = [[[0; N]; 2]; 2];
+    for i in 0..N {
+        // The last four have their upper two bits in the upper bits of the first four.
+        let scales = [a[i] & SIX, c[i] & FOUR | a[i] >> 2 & TWO];
+        let offsets = [b[i] & SIX, c[i] >> 4 & FOUR | b[i] >> 2 & TWO];
+        for half in 0..2 {
+            all[0][half][i] = scales[half];
+            all[1][half][i] = less(0, offsets[half]); // ggml subtracts them
+        }
+    }
+    all
+}
+
+/// The differences of bytes, which are below 128.
+#[inline(always)]
+fn less(from: u32, bytes: u32) -> u32 {
+    const HIGH: u32 = 0x8080_8080; // so that nothing is borrowed from the next byte
+    ((from | HIGH) - bytes) ^ HIGH
 }

@@ -3,7 +3,7 @@
 use ggml::DType;
 
 use super::super::set::Set;
-use super::{Eight, Scaling, Type, nibbles, part};
+use super::{Type, nibbles, part};
 
 pub(crate) struct Q8_0;
 pub(crate) struct Q4_0;
@@ -37,14 +37,7 @@ impl Type for Q4_1 {
     const DTYPE: DType = DType::Q4_1;
     const BITS: u32 = 4;
     const OFFSETS: bool = true;
-    const FACTORS: &[usize] = &[0, 2];
     const NIBBLES: Option<usize> = Some(4);
-
-    #[inline(always)]
-    fn scales<const BLOCK: usize>(facts: &Scaling) -> [Eight; 2] {
-        let [scales, offsets] = facts.factors;
-        [scales, offsets.map(|x| -x)] // they are added
-    }
 }
 
 impl Type for Q5_0 {

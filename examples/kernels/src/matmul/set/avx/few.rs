@@ -5,14 +5,13 @@ use std::arch::x86_64::__m256i;
 use std::cell::RefCell;
 
 use bytemuck::{Pod, Zeroable};
-use pulp::NullaryFnOnce;
 
 use super::Avx;
-use crate::matmul::activations::{self, BLOCK, WHOLE};
-use crate::matmul::few_rows::FewRows;
-use crate::matmul::set::Set;
+use crate::matmul::activations::{self, BLOCK};
+use crate::matmul::products::Group;
+use crate::matmul::set::{Set, compiled};
 use crate::matmul::types::{self, Type, each_block};
-use crate::matmul::{DEPTH, Out, WIDTH, resize};
+use crate::matmul::{DEPTH, Out, WIDTH, parts, resize};
 
 /// How far ahead of its use the matrix is fetched, in bytes: it is read from its start to its end.
 const AHEAD: usize = 2048;
@@ -33,17 +32,18 @@ thread_local! {
 }
 
 /// Computes columns of the product.
-pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>, few: &FewRows<'_>) {
-    let n = few.depth() / DEPTH;
+pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>, group: &Group<'_>) {
+    let n = group.activations(0).len() / DEPTH;
     SCRATCH.with_borrow_mut(|units| {
-        let units = resize(units, few.len() * n);
-        for (row, to) in few.rows().zip(units.chunks_exact_mut(n)) {
-            s.run(QuantiseUnits { row, to });
+        let units = resize(units, group.len() * n);
+        for (i, to) in units.chunks_exact_mut(n).enumerate() {
+            let row = group.activations(i);
+            compiled!(s, quantise(s, row, to));
         }
         out.each(|part, put| {
-            let columns = &few.columns(part).map(bytemuck::cast_slice);
-            let put = &mut |i, values: &[f32]| put(few.place(i), values);
-            match few.len() {
+            let columns = &group.columns(part).map(bytemuck::cast_slice);
+            let put = &mut |i, values: &[f32]| put(group.place(i), values);
+            match group.len() {
                 1 => products::<VNNI, T, 1>(s, columns, units, put),
                 2 => products::<VNNI, T, 2>(s, columns, units, put),
                 3 => products::<VNNI, T, 3>(s, columns, units, put),
@@ -55,33 +55,16 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
     });
 }
 
-struct QuantiseUnits<'a> {
-    row: &'a [f32],
-    to: &'a mut [Unit],
-}
-
-impl NullaryFnOnce for QuantiseUnits<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number; sums of 16 bytes")]
-    fn call(self) {
-        for (to, from) in self.to.iter_mut().zip(self.row.as_chunks::<DEPTH>().0) {
-            let largest = activations::largest(from);
-            let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-            to.scale = largest / 127.0;
-            for (to, x) in to.numbers.as_flattened_mut().iter_mut().zip(from) {
-                *to = (x * by + WHOLE).to_bits() as i8;
-            }
-            for (b, numbers) in to.numbers.iter().enumerate() {
-                for (sums, half) in to.sums.iter_mut().zip(numbers.chunks_exact(BLOCK / 2)) {
-                    let mut sum = 0;
-                    for x in half {
-                        sum += i32::from(*x);
-                    }
-                    sums[b] = sum as i16;
-                }
-            }
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "sums of 16 bytes")]
+fn quantise<const VNNI: u8>(s: Avx<VNNI>, row: &[f32], to: &mut [Unit]) {
+    for (to, from) in to.iter_mut().zip(row.as_chunks::<DEPTH>().0) {
+        let largest = activations::largest(from);
+        to.scale = largest / 127.0;
+        for (b, from) in from.as_chunks().0.iter().enumerate() {
+            to.numbers[b] = s.round(from, activations::factor(largest));
+            let [first, second] = s.sums_of_bytes(bytemuck::cast(to.numbers[b]));
+            [to.sums[0][b], to.sums[1][b]] = [first as i16, second as i16];
         }
     }
 }
@@ -94,44 +77,36 @@ fn products<const VNNI: u8, T: Type, const N: usize>(
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     let n = columns[0].len();
-    let mut rows: [&[Unit]; N] = [&units[..n]; N];
-    for (row, units) in rows.iter_mut().zip(units.chunks_exact(n)) {
-        *row = units;
-    }
-    let sums = s.run(FewOfIntegers::<VNNI, T, N> { s, columns, rows });
-    sums.iter().enumerate().take(units.len() / n).for_each(|(i, sums)| put(i, sums));
-}
-
-struct FewOfIntegers<'a, const VNNI: u8, T: Type, const N: usize> {
-    s: Avx<VNNI>,
-    columns: &'a [&'a [T::Unit]; WIDTH],
-    rows: [&'a [Unit]; N],
-}
-
-impl<const VNNI: u8, T: Type, const N: usize> NullaryFnOnce for FewOfIntegers<'_, VNNI, T, N> {
-    type Output = [[f32; WIDTH]; N];
-
-    #[inline(always)]
-    fn call(self) -> Self::Output {
+    let rows: [_; N] = std::array::from_fn(|i| units.chunks_exact(n).nth(i).unwrap_or(&units[..n]));
+    let sums = compiled!(s, {
         let mut all = [[0.0; WIDTH]; N];
-        for (c, column) in self.columns.iter().enumerate() {
-            let sums = dot::<VNNI, T, N>(self.s, column, self.rows);
+        for (c, column) in columns.iter().enumerate() {
+            let sums = dot::<VNNI, T, N>(s, column, rows);
             for (all, sum) in all.iter_mut().zip(sums) {
                 all[c] = sum;
             }
         }
         all
-    }
+    });
+    sums.iter().enumerate().take(units.len() / n).for_each(|(i, sums)| put(i, sums));
+}
+
+/// The scales of first halves of blocks, then those of second halves; and what sums of these halves are multiplied by.
+#[inline(always)]
+fn integers<const VNNI: u8, T: Type>(s: Avx<VNNI>, unit: &T::Unit) -> [__m256i; 2] {
+    let [first, second] = T::integers(s, [unit]);
+    let scales = [first, if T::HALVES == 2 { second } else { first }];
+    let others = if T::OFFSETS { [second; 2] } else { scales };
+    let avx2 = s.0.avx2;
+    [avx2._mm256_cvtepi8_epi16(bytemuck::cast(scales)), avx2._mm256_cvtepi8_epi16(bytemuck::cast(others))]
 }
 
 /// The product of a column, for each row of activations.
 #[inline(always)]
 #[expect(clippy::cast_precision_loss, reason = "offsets have six bits")]
-fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit], mut rows: [&[Unit]; N]) -> [f32; N] {
+fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit], rows: [&[Unit]; N]) -> [f32; N] {
     let avx2 = s.0.avx2;
-    for row in &mut rows {
-        *row = &row[..column.len()];
-    }
+    let rows = parts(rows, 0..column.len());
     // Where the bytes of a block's scales are. The compiler must not know, or it makes two instructions of one.
     let mut each = [__m256i::zeroed(); DEPTH / BLOCK];
     let mut bytes = 0x0100_0100;
@@ -144,8 +119,7 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
         for line in (0..size_of::<T::Unit>()).step_by(64) {
             s.fetch(unit, AHEAD + line);
         }
-        let [scales, others] = T::integers(s, unit);
-        let scales = avx2._mm256_cvtepi8_epi16(bytemuck::cast(scales));
+        let [scales, others] = integers::<VNNI, T>(s, unit);
         let mut sums = [__m256i::zeroed(); N];
         each_block!(T, B => {
             let numbers = types::numbers::<_, T, B>(s, unit);
@@ -156,13 +130,12 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
             }
         });
         let [by, factor] = T::factors(s, unit);
-        let less = if T::OFFSETS { factor } else { T::OFFSET as f32 * by };
+        let more = if T::OFFSETS { factor } else { -T::OFFSET as f32 * by };
         for ((all, sums), row) in all.iter_mut().zip(sums).zip(rows) {
             *all = s.mul_add(s.convert(sums), s.floats(by * row[u].scale), *all);
             if T::OFFSETS || T::OFFSET != 0 {
-                let others = avx2._mm256_cvtepi8_epi16(bytemuck::cast(others));
                 let sums = avx2._mm256_madd_epi16(others, bytemuck::cast(row[u].sums));
-                *all = s.mul_sub(s.convert(sums), s.floats(less * row[u].scale), *all);
+                *all = s.mul_add(s.convert(sums), s.floats(more * row[u].scale), *all);
             }
         }
     }

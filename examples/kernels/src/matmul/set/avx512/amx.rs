@@ -7,42 +7,24 @@ use std::sync::LazyLock;
 
 use bytemuck::{Pod, Zeroable};
 
-/// 16 rows: of 32 numbers in `bf16`; or, for a right operand, of 16 columns with two numbers below each other.
+/// 16 rows: of 32 numbers in `bf16`; or, for a right operand, of 16 columns with two numbers below each other; or of 16 sums in
+/// `f32`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct AmxTile(pub(super) [[u32; 16]; 16]);
 
-/// Sums: 16 rows of 16 columns.
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub(super) struct Sums(pub(super) [[f32; 16]; 16]);
-
 /// A tile of numbers rounded to `bf16`, and one of the rests.
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Split {
-    pub(super) high: AmxTile,
-    pub(super) low: AmxTile,
-}
+pub(super) type Split = [AmxTile; 2];
 
-/// Two halves of a panel's columns.
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Pair {
-    pub(super) high: [AmxTile; 2],
-    pub(super) low: [AmxTile; 2],
-}
+/// Two halves of a panel's columns: those of numbers rounded to `bf16`, and those of the rests.
+pub(super) type Pair = [[AmxTile; 2]; 2];
 
 /// Whether there are tiles of `bf16`, and Linux has lent them to this process.
-pub(in super::super) fn any() -> bool {
-    static LENT: LazyLock<bool> = LazyLock::new(|| has() && ask());
-    *LENT
-}
-
-/// Whether the processor has them.
-fn has() -> bool {
+pub(super) fn any() -> bool {
     const BF16_AND_TILES: u32 = 1 << 22 | 1 << 24;
-    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & BF16_AND_TILES == BF16_AND_TILES
+    static LENT: LazyLock<bool> =
+        LazyLock::new(|| __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & BF16_AND_TILES == BF16_AND_TILES && ask());
+    *LENT
 }
 
 /// Asks Linux for the tiles' registers, which it saves for threads that use them.
@@ -91,7 +73,7 @@ impl AmxTiles {
     /// columns 1, rows 1 and columns 0, rows 1 and columns 1. The product of the two rests is left out: it is below what
     /// a rest lacks.
     #[expect(clippy::unused_self, reason = "it shows that tiles are configured")]
-    pub(super) fn product(&self, [first, second]: [&[Split]; 2], columns: &[Pair], sums: &mut [Sums; 4]) {
+    pub(super) fn product(&self, [first, second]: [&[Split]; 2], columns: &[Pair], sums: &mut [AmxTile; 4]) {
         let n = columns.len();
         assert!(n > 0 && first.len() == n && second.len() == n, "operands of one depth");
         // SAFETY: tiles are configured for this thread, which `self` can't leave. The pointers go through the `n` elements of
@@ -99,42 +81,27 @@ impl AmxTiles {
         // the tiles' registers: they are set here before they are read.
         unsafe {
             asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
+                "tilezero tmm0", "tilezero tmm1",
+                "tilezero tmm2", "tilezero tmm3",
                 "2:",
                 "tileloadd tmm4, [{a} + {row}*1]",
-                "tileloadd tmm6, [{w} + {row}*1]",
-                "tileloadd tmm7, [{w} + {row}*1 + 1024]",
+                "tileloadd tmm6, [{w} + {row}*1]", "tileloadd tmm7, [{w} + {row}*1 + 1024]",
                 "tileloadd tmm5, [{b} + {row}*1]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "tileloadd tmm4, [{a} + {row}*1 + 1024]",
-                "tileloadd tmm5, [{b} + {row}*1 + 1024]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
+                "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7",
+                "tileloadd tmm4, [{a} + {row}*1 + 1024]", "tileloadd tmm5, [{b} + {row}*1 + 1024]",
+                "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7",
                 "tileloadd tmm4, [{a} + {row}*1]",
-                "tileloadd tmm6, [{w} + {row}*1 + 2048]",
-                "tileloadd tmm7, [{w} + {row}*1 + 3072]",
+                "tileloadd tmm6, [{w} + {row}*1 + 2048]", "tileloadd tmm7, [{w} + {row}*1 + 3072]",
                 "tileloadd tmm5, [{b} + {row}*1]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {a}, 2048",
-                "add {b}, 2048",
-                "add {w}, 4096",
+                "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a}, 2048", "add {b}, 2048", "add {w}, 4096",
                 "dec {n}",
                 "jnz 2b",
-                "tilestored [{sums} + {row}*1], tmm0",
-                "tilestored [{sums} + {row}*1 + 1024], tmm1",
-                "tilestored [{sums} + {row}*1 + 2048], tmm2",
-                "tilestored [{sums} + {row}*1 + 3072], tmm3",
+                "tilestored [{sums} + {row}*1], tmm0", "tilestored [{sums} + {row}*1 + 1024], tmm1",
+                "tilestored [{sums} + {row}*1 + 2048], tmm2", "tilestored [{sums} + {row}*1 + 3072], tmm3",
                 a = inout(reg) first.as_ptr() => _,
                 b = inout(reg) second.as_ptr() => _,
                 w = inout(reg) columns.as_ptr() => _,

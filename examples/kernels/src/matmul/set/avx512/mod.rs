@@ -10,19 +10,12 @@ use std::arch::asm;
 use std::arch::x86_64::{__m512, __m512i, _mm512_dpbusd_epi32};
 use std::cell::RefCell;
 
-use ggml::DType;
-use ggml::ops::{CustomOp, CustomOptions};
-use pulp::NullaryFnOnce;
+use ggml::ops::Operands;
 
 use super::Set;
-use super::avx::{Avx, EVEX};
+use super::avx::AvxEvex;
 use crate::matmul::Out;
-use crate::matmul::activations::{BLOCK, Block};
-use crate::matmul::few_rows::FewRows;
-use crate::matmul::float_rows::FEW;
-use crate::matmul::floats::{self, F16};
-use crate::matmul::types::Type;
-pub(super) use amx::any as has_tiles;
+use crate::matmul::floats::FEW;
 
 pulp::simd_type! {
     /// The instructions.
@@ -38,23 +31,24 @@ pulp::simd_type! {
 
 /// # Invariants
 ///
-/// Values exist only where the processor has what [`Instructions`] names, and what [`Avx`] has.
+/// Values exist only where the processor has what [`Instructions`] names, and what [`AvxEvex`] has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Avx512 {
     has: Instructions,
-    short: Avx<EVEX>,
+    short: AvxEvex,
 }
 
 impl Avx512 {
-    /// If the processor has it.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self { has: Instructions::try_new()?, short: Avx::new()? })
+    /// If the processor has it; and tiles, which Linux has lent, where they are asked for.
+    pub(crate) fn new(tiles: bool) -> Option<Self> {
+        let this = Self { has: Instructions::try_new()?, short: AvxEvex::new()? };
+        (!tiles || amx::any()).then_some(this)
     }
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn run<O: NullaryFnOnce>(op: O) -> O::Output {
-    op.call()
+fn run<R>(op: impl FnOnce() -> R) -> R {
+    op()
 }
 
 /// Keeps the order of what is computed.
@@ -72,21 +66,20 @@ impl Set for Avx512 {
     type Bytes2 = [u8; 32];
     type Bytes4 = [u8; 64];
     type Square = [__m512i; 16];
-    type Short = Avx<EVEX>;
+    type Short = AvxEvex;
 
-    const LANES: usize = 16;
     const SIGNED: bool = false;
     /// The second cache is read as fast as a panel is multiplied.
     const DEEP: usize = usize::MAX;
 
     #[inline(always)]
-    fn run<O: NullaryFnOnce>(self, op: O) -> O::Output {
+    fn run<R>(self, op: impl FnOnce() -> R) -> R {
         // SAFETY: the processor has the target features (the type's invariant).
         unsafe { run(op) }
     }
 
     #[inline(always)]
-    fn short(self) -> Avx<EVEX> {
+    fn short(self) -> AvxEvex {
         self.short
     }
 
@@ -105,49 +98,13 @@ impl Set for Avx512 {
         self.short.lookup(table, at)
     }
 
-    #[inline(always)]
-    fn ints(self, x: i32) -> __m512i {
-        self.has.avx512f._mm512_set1_epi32(x)
-    }
-
-    #[inline(always)]
-    fn floats(self, x: f32) -> __m512 {
-        self.has.avx512f._mm512_set1_ps(x)
-    }
-
-    #[inline(always)]
-    fn convert(self, x: __m512i) -> __m512 {
-        self.has.avx512f._mm512_cvtepi32_ps(x)
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        self.has.avx512f._mm512_mul_ps(a, b)
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        self.has.avx512f._mm512_fmadd_ps(a, b, c)
-    }
-
-    #[inline(always)]
-    fn mul_sub(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        self.has.avx512f._mm512_fnmadd_ps(a, b, c)
-    }
-
-    #[inline(always)]
-    fn sum(self, x: __m512) -> f32 {
-        self.has.avx512f._mm512_reduce_add_ps(x)
-    }
-
-    #[inline(always)]
-    fn most(_: u32) -> usize {
-        8
-    }
-
-    #[inline(always)]
-    fn begin(self, sums: __m512i) -> __m512i {
-        sums
+    super::instructions! {
+        ints(x: i32) -> __m512i = has.avx512f._mm512_set1_epi32;
+        floats(x: f32) -> __m512 = has.avx512f._mm512_set1_ps;
+        convert(x: __m512i) -> __m512 = has.avx512f._mm512_cvtepi32_ps;
+        mul(a: __m512, b: __m512) -> __m512 = has.avx512f._mm512_mul_ps;
+        mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = has.avx512f._mm512_fmadd_ps;
+        sum(x: __m512) -> f32 = has.avx512f._mm512_reduce_add_ps;
     }
 
     #[inline(always)]
@@ -163,14 +120,9 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
-    fn end(self, _: __m512i, products: __m512i) -> __m512i {
-        products
-    }
-
-    #[inline(always)]
     fn transpose(self, square: [__m512i; 16]) -> [__m512i; 16] {
         // SAFETY: the processor has the target features (the type's invariant).
-        bytemuck::cast(unsafe { transpose::transpose(&bytemuck::cast(square)) })
+        unsafe { transpose::transpose(&square) }
     }
 
     #[inline(always)]
@@ -178,55 +130,21 @@ impl Set for Avx512 {
         self.short.fetch(at, ahead);
     }
 
-    #[inline(always)]
-    fn quantise(self, from: &[f32; BLOCK], halves: usize, to: &mut Block) {
-        let f = self.has.avx512f;
-        let [a, b]: [__m512; 2] = bytemuck::cast(*from);
-        // The order of sizes is that of their bits; that of a NaN is above all.
-        let mask = f._mm512_set1_epi32(i32::MAX);
-        let sizes = [f._mm512_and_si512(bytemuck::cast(a), mask), f._mm512_and_si512(bytemuck::cast(b), mask)];
-        let largest = f32::from_bits(f._mm512_reduce_max_epu32(f._mm512_max_epu32(sizes[0], sizes[1])));
-        let by = f._mm512_set1_ps(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-        let [a, b] = [f._mm512_cvtps_epi32(f._mm512_mul_ps(a, by)), f._mm512_cvtps_epi32(f._mm512_mul_ps(b, by))];
-        to.numbers = bytemuck::cast([f._mm512_cvtepi32_epi8(a), f._mm512_cvtepi32_epi8(b)]);
-        to.sum = f._mm512_reduce_add_epi32(f._mm512_add_epi32(a, b));
-        to.first = if halves == 1 { 0 } else { f._mm512_reduce_add_epi32(a) };
-        to.finish(largest);
-    }
-
-    #[inline(always)]
-    fn few<T: Type>(self) -> usize {
-        // As measured: these are unpacked fast.
-        if matches!(T::DTYPE, DType::Q4_0) { 4 } else { 8 }
-    }
-
-    fn multiply_few<T: Type>(self, out: &mut Out<'_>, few: &FewRows<'_>) -> bool {
-        self.short.multiply_few::<T>(out, few)
-    }
-
-    fn tiles_operation(self) -> Option<CustomOp<f32>> {
-        Some(tiles_operation(self))
+    fn multiply_tiles(self, out: &mut Out<'_>, operands: &Operands<'_>) -> bool {
+        let [_, rows, ..] = operands.rows::<f32>(1).shape();
+        // Steps are not worth configuring tiles.
+        let Some(tiles) = (rows > FEW).then(amx::AmxTiles::new).flatten() else {
+            return false;
+        };
+        TILES.with_borrow_mut(|scratch| {
+            // SAFETY: the processor has the target features (the type's invariant).
+            unsafe { tiled::multiply(self, &tiles, out, operands, scratch) }
+        });
+        true
     }
 }
 
 thread_local! {
     /// Memory that a thread keeps from one product to the next.
     static TILES: RefCell<tiled::AmxScratch> = RefCell::default();
-}
-
-/// The operation for matrices of `f16` by tiles.
-fn tiles_operation(s: Avx512) -> CustomOp<f32> {
-    CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
-        let [_, _, rows, _] = out.shape();
-        let out = Out::new(out);
-        // Steps are not worth configuring tiles.
-        if let Some(tiles) = (rows > FEW).then(amx::AmxTiles::new).flatten() {
-            TILES.with_borrow_mut(|scratch| {
-                // SAFETY: the processor has the target features, as `s` shows.
-                unsafe { tiled::multiply(s, &tiles, out, &operands, scratch) }
-            });
-        } else {
-            floats::multiply::<_, F16>(s, out, &operands);
-        }
-    })
 }

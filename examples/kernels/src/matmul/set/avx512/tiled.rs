@@ -3,14 +3,14 @@
 
 use std::arch::x86_64::{
     __m256i, __m512, __m512i, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtph_ps,
-    _mm512_permutex2var_epi16, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_sub_ps,
+    _mm512_permutex2var_epi16, _mm512_set1_epi32, _mm512_sub_ps,
 };
 
 use bytemuck::Zeroable;
 use ggml::ops::Operands;
 
 use super::Avx512;
-use super::amx::{AmxTiles, Pair, Split, Sums};
+use super::amx::{AmxTile, AmxTiles, Pair, Split};
 use super::transpose::transpose;
 use crate::matmul::set::Set;
 use crate::matmul::{Out, WIDTH, resize, weights};
@@ -22,38 +22,34 @@ const STEP: usize = 32;
 /// The most bytes of activations at a time, so that they stay in the cache.
 const MOST: usize = 3 << 19;
 
-/// Memory that a thread keeps.
-#[derive(Default)]
-pub(super) struct AmxScratch {
-    rows: Vec<Split>,
-    columns: Vec<Pair>,
-}
+/// Memory that a thread keeps: rows and columns.
+pub(super) type AmxScratch = (Vec<Split>, Vec<Pair>);
 
 /// Computes columns of the product.
 #[target_feature(enable = "avx512f,avx512bw,f16c")]
 pub(super) fn multiply(
     s: Avx512,
     tiles: &AmxTiles,
-    mut out: Out<'_>,
+    out: &mut Out<'_>,
     operands: &Operands<'_>,
-    scratch: &mut AmxScratch,
+    (packed_rows, columns): &mut AmxScratch,
 ) {
     let x = operands.rows::<f32>(1);
     let [depth, rows, ..] = x.shape();
     let steps = depth / STEP;
-    let columns = resize(&mut scratch.columns, steps);
+    let columns = resize(columns, steps);
     // Two tiles of rows at least.
     let part = (MOST / (steps * size_of::<Split>())).max(2) / 2 * 2 * LANES;
     for from in (0..rows).step_by(part) {
         let n = part.min(rows - from);
-        let packed = resize(&mut scratch.rows, n.next_multiple_of(2 * LANES) / LANES * steps);
+        let packed = resize(packed_rows, n.next_multiple_of(2 * LANES) / LANES * steps);
         for (i, tile) in packed.chunks_exact_mut(steps).enumerate() {
-            for row in 0..LANES {
-                let there = (i * LANES + row < n).then(|| x.row([from + i * LANES + row, 0, 0]));
-                pack(there, tile, row);
+            // What rows have that aren't there doesn't matter: their sums aren't stored.
+            for row in 0..LANES.min(n.saturating_sub(i * LANES)) {
+                pack(x.row([from + i * LANES + row, 0, 0]), tile, row);
             }
         }
-        let mut sums = [Sums::zeroed(); 4];
+        let mut sums = [AmxTile::zeroed(); 4];
         out.each(|part, put| {
             unpack(s, &weights(operands, part, 0), columns);
             for (pair, first) in packed.chunks_exact(2 * steps).zip((from..).step_by(2 * LANES)) {
@@ -69,24 +65,18 @@ pub(super) fn multiply(
 }
 
 /// Stores the sums of rows from `first` on, up to `end`.
-fn store(left: &Sums, right: &Sums, first: usize, end: usize, put: &mut dyn FnMut(usize, &[f32])) {
+fn store(left: &AmxTile, right: &AmxTile, first: usize, end: usize, put: &mut dyn FnMut(usize, &[f32])) {
     for (i, (left, right)) in left.0.iter().zip(&right.0).enumerate().take(end.saturating_sub(first)) {
         put(first + i, bytemuck::cast_slice(&[*left, *right]));
     }
 }
 
-/// Puts a row of activations, or zeros, into tiles.
+/// Puts a row of activations into tiles.
 #[target_feature(enable = "avx512f,avx512bw")]
-fn pack(row: Option<&[f32]>, tiles: &mut [Split], i: usize) {
-    let Some(row) = row else {
-        for tile in tiles {
-            (tile.high.0[i], tile.low.0[i]) = ([0; LANES], [0; LANES]);
-        }
-        return;
-    };
-    for (tile, numbers) in tiles.iter_mut().zip(row.as_chunks::<STEP>().0) {
+fn pack(row: &[f32], tiles: &mut [Split], i: usize) {
+    for ([to_high, to_low], numbers) in tiles.iter_mut().zip(row.as_chunks::<STEP>().0) {
         let (high, low) = split(bytemuck::cast(*numbers));
-        (tile.high.0[i], tile.low.0[i]) = (bytemuck::cast(high), bytemuck::cast(low));
+        (to_high.0[i], to_low.0[i]) = (bytemuck::cast(high), bytemuck::cast(low));
     }
 }
 
@@ -94,15 +84,11 @@ fn pack(row: Option<&[f32]>, tiles: &mut [Split], i: usize) {
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn split([a, b]: [__m512; 2]) -> (__m512i, __m512i) {
-    const UPPER: [u16; 32] = {
-        let mut all = [0; 32];
-        let mut i = 0_u16;
-        while i < 32 {
-            all[i as usize] = 2 * i + 1; // from 32 on those of the second vector
-            i += 1;
-        }
-        all
-    };
+    // From 32 on those of the second vector.
+    const UPPER: [u16; 32] = [
+        1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57,
+        59, 61, 63,
+    ];
     let upper = |a, b| _mm512_permutex2var_epi16(_mm512_castps_si512(a), bytemuck::cast(UPPER), _mm512_castps_si512(b));
     let mask = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
     let rest = |x| _mm512_sub_ps(x, _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), mask)));
@@ -112,18 +98,17 @@ fn split([a, b]: [__m512; 2]) -> (__m512i, __m512i) {
 /// Unpacks [`WIDTH`] rows of the matrix.
 #[target_feature(enable = "avx512f,avx512bw,f16c")]
 fn unpack(s: Avx512, rows: &[&[u8]; WIDTH], to: &mut [Pair]) {
-    for (k, to) in to.iter_mut().enumerate() {
+    for (k, [to_high, to_low]) in to.iter_mut().enumerate() {
         for (half, rows) in rows.as_chunks::<LANES>().0.iter().enumerate() {
-            let (mut high, mut low) = ([_mm512_setzero_ps(); LANES], [_mm512_setzero_ps(); LANES]);
+            let (mut high, mut low) = ([__m512i::zeroed(); LANES], [__m512i::zeroed(); LANES]);
             for ((high, low), row) in high.iter_mut().zip(&mut low).zip(rows) {
                 s.fetch(&row[2 * STEP * k], row.len() * LANES); // the rows that come next
                 let numbers: [u8; 2 * STEP] = bytemuck::pod_read_unaligned(&row[2 * STEP * k..][..2 * STEP]);
                 let [a, b]: [__m256i; 2] = bytemuck::cast(numbers);
-                let (upper, rest) = split([_mm512_cvtph_ps(a), _mm512_cvtph_ps(b)]);
-                (*high, *low) = (_mm512_castsi512_ps(upper), _mm512_castsi512_ps(rest));
+                (*high, *low) = split([_mm512_cvtph_ps(a), _mm512_cvtph_ps(b)]);
             }
             // Lane i of each column becomes row i.
-            for (tile, columns) in [(&mut to.high[half], &high), (&mut to.low[half], &low)] {
+            for (tile, columns) in [(&mut to_high[half], &high), (&mut to_low[half], &low)] {
                 for (to, row) in tile.0.iter_mut().zip(transpose(columns)) {
                     *to = bytemuck::cast(row);
                 }

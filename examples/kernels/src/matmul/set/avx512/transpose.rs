@@ -1,8 +1,8 @@
 //! Squares of numbers.
 
 use std::arch::x86_64::{
-    __m512, __m512i, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_shuffle_i32x4, _mm512_unpackhi_epi32,
-    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    __m512i, _mm512_shuffle_i32x4, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
+    _mm512_unpacklo_epi64,
 };
 
 /// The lanes of a vector.
@@ -11,10 +11,9 @@ const LANES: usize = 16;
 /// From 16 columns to 16 rows.
 #[target_feature(enable = "avx512f")]
 #[inline]
-pub(super) fn transpose(columns: &[__m512; LANES]) -> [__m512; LANES] {
-    let c = |i: usize| _mm512_castps_si512(columns[i]);
+pub(super) fn transpose(columns: &[__m512i; LANES]) -> [__m512i; LANES] {
     // Rows 4 * lane + i of four columns, for each lane.
-    let four = |q: usize| fours([c(q), c(q + 1), c(q + 2), c(q + 3)]);
+    let four = |q: usize| fours([columns[q], columns[q + 1], columns[q + 2], columns[q + 3]]);
     let fours = [four(0), four(4), four(8), four(12)];
     let mut out = *columns;
     for i in 0..4 {
@@ -22,10 +21,10 @@ pub(super) fn transpose(columns: &[__m512; LANES]) -> [__m512; LANES] {
         let even = [_mm512_shuffle_i32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_i32x4::<0b10_00_10_00>(c, d)];
         let odd = [_mm512_shuffle_i32x4::<0b11_01_11_01>(a, b), _mm512_shuffle_i32x4::<0b11_01_11_01>(c, d)];
         // Lanes 0 and 2 of each are in `even`, lanes 1 and 3 in `odd`.
-        out[i] = _mm512_castsi512_ps(_mm512_shuffle_i32x4::<0b10_00_10_00>(even[0], even[1]));
-        out[8 + i] = _mm512_castsi512_ps(_mm512_shuffle_i32x4::<0b11_01_11_01>(even[0], even[1]));
-        out[4 + i] = _mm512_castsi512_ps(_mm512_shuffle_i32x4::<0b10_00_10_00>(odd[0], odd[1]));
-        out[12 + i] = _mm512_castsi512_ps(_mm512_shuffle_i32x4::<0b11_01_11_01>(odd[0], odd[1]));
+        out[i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(even[0], even[1]);
+        out[8 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(even[0], even[1]);
+        out[4 + i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(odd[0], odd[1]);
+        out[12 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(odd[0], odd[1]);
     }
     out
 }

@@ -1,0 +1,177 @@
+//! Products of rows of activations with a matrix, or with one for each expert. Rows are gathered by expert, and each matrix that is
+//! used is read once.
+
+use std::cell::RefCell;
+
+use ggml::DType;
+use ggml::ops::{CustomOp, CustomOptions, Operands, Rows};
+
+use super::activations::{self, BLOCK, Block};
+use super::blocks;
+use super::floats::{self, FEW, Float};
+use super::panel::Panel;
+use super::set::Set;
+use super::types::Type;
+use super::{Out, Row, WIDTH, resize, weights};
+
+/// What computes products with matrices of a type.
+pub(super) type Operation = (DType, CustomOp<f32>);
+
+/// A row of the product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Picked {
+    expert: usize,
+    row: usize,
+    /// The row of activations that it is computed from.
+    from: usize,
+}
+
+/// The rows of the product that one matrix computes.
+#[derive(Clone, Copy)]
+pub(crate) struct Group<'a> {
+    operands: &'a Operands<'a>,
+    x: Rows<'a, f32>,
+    rows: &'a [Picked],
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Activations that a row is computed from.
+    pub(super) fn activations(&self, i: usize) -> &'a [f32] {
+        activations_of(self.x, self.rows[i].from)
+    }
+
+    /// Where the row is in the product.
+    pub(super) fn place(&self, i: usize) -> usize {
+        self.rows[i].row
+    }
+
+    /// The rows of the matrix for a part of the product.
+    pub(super) fn columns(&self, part: usize) -> [&'a [u8]; WIDTH] {
+        weights(self.operands, part, self.rows[0].expert)
+    }
+}
+
+fn activations_of(x: Rows<'_, f32>, i: usize) -> &[f32] {
+    let [_, several, ..] = x.shape();
+    x.row([i % several, i / several, 0])
+}
+
+/// Lists the rows of the product by their experts; without experts, all are computed by one matrix.
+fn pick(operands: &Operands<'_>, picked: &mut Vec<Picked>) {
+    let [_, several, tokens, _] = operands.rows::<f32>(1).shape();
+    picked.clear();
+    if operands.len() == 2 {
+        picked.extend((0..several * tokens).map(|row| Picked { expert: 0, row, from: row }));
+        return;
+    }
+    let ids = operands.rows::<i32>(2);
+    let [used, ..] = ids.shape();
+    picked.extend((0..used * tokens).map(|row| {
+        let (i, token) = (row % used, row / used);
+        // An index that no expert has is none of a row of the matrix either, where it panics.
+        let expert = usize::try_from(ids.at([i, token, 0, 0])).unwrap_or(usize::MAX);
+        Picked { expert, row, from: token * several + i.min(several - 1) }
+    }));
+    picked.sort_unstable();
+}
+
+/// Memory for what is computed on the way.
+#[derive(Default)]
+struct ProductScratch {
+    picked: Vec<Picked>,
+    blocks: Vec<Block>,
+    gathered: Vec<Block>,
+    panel: Vec<Panel>,
+    sums: Vec<Row>,
+    float_panel: Vec<Row>,
+    /// Rows of activations, in parts.
+    parts: Vec<f32>,
+}
+
+thread_local! {
+    /// Memory that a thread keeps from one product to the next.
+    static SCRATCH: RefCell<ProductScratch> = RefCell::default();
+}
+
+/// An operation. Each task computes some columns of all rows, so that the matrix is read once.
+fn operation(
+    dtype: DType,
+    multiply: impl Fn(Out<'_>, &Operands<'_>, &mut ProductScratch) + Send + Sync + 'static,
+) -> Operation {
+    let op = CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
+        SCRATCH.with_borrow_mut(|scratch| multiply(Out::new(out), &operands, scratch));
+    });
+    (dtype, op)
+}
+
+/// The operation for matrices of blocks.
+pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
+    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, blocks, gathered, panel, sums, .. }| {
+        pick(operands, picked);
+        let x = operands.rows::<f32>(1);
+        let [depth, several, tokens, _] = x.shape();
+        let n = depth / BLOCK;
+        let mut is_quantised = false;
+        for rows in picked.chunk_by(|a, b| a.expert == b.expert) {
+            let group = Group { operands, x, rows };
+            if s.short().multiply_few::<T>(&mut out, &group) {
+                continue;
+            }
+            let blocks = resize(blocks, several * tokens * n);
+            if !is_quantised {
+                for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
+                    activations::quantise(s, activations_of(x, i), to);
+                }
+                is_quantised = true;
+            }
+            let first = rows[0].from;
+            let follow_each_other = rows.iter().zip(first..).all(|(row, i)| row.from == i);
+            let blocks = if follow_each_other {
+                &blocks[first * n..][..rows.len() * n]
+            } else {
+                let gathered = resize(gathered, rows.len() * n);
+                for (to, row) in gathered.chunks_exact_mut(n).zip(rows) {
+                    to.copy_from_slice(&blocks[row.from * n..][..n]);
+                }
+                gathered
+            };
+            out.each(|part, put| {
+                let columns = group.columns(part).map(bytemuck::cast_slice);
+                let put = &mut |i, values: &[f32]| put(group.place(i), values);
+                blocks::product::<S, T>(s, &columns, blocks, (panel, sums), put);
+            });
+        }
+    })
+}
+
+/// The operation for matrices of floats; without experts, by tiles if `tiled`, where the set has them.
+pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
+    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, float_panel, sums, parts, .. }| {
+        if tiled && operands.len() == 2 && s.multiply_tiles(&mut out, operands) {
+            return;
+        }
+        pick(operands, picked);
+        let x = operands.rows::<f32>(1);
+        for rows in picked.chunk_by(|a, b| a.expert == b.expert) {
+            let group = Group { operands, x, rows };
+            let n = rows.len();
+            let mut multiply = |rows: &[&[f32]]| {
+                out.each(|part, put| {
+                    let put = &mut |i, values: &[f32]| put(group.place(i), values);
+                    floats::product::<S, T>(s, &group.columns(part), (n, rows), (float_panel, sums), put);
+                });
+            };
+            if n > FEW {
+                multiply(&floats::in_parts(n, |i| group.activations(i), parts));
+            } else {
+                // Without a list, and so without allocating.
+                let few: [_; FEW] = std::array::from_fn(|i| group.activations(i.min(n - 1)));
+                multiply(&few[..n]);
+            }
+        }
+    })
+}
