@@ -61,16 +61,19 @@ impl<const VNNI: u8> Avx<VNNI> {
 
 #[target_feature(enable = "avx,avx2,fma,f16c")]
 fn run<R>(op: impl FnOnce() -> R) -> R {
+    super::align_stack();
     op()
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c,avxvnni")]
 fn run_vex<R>(op: impl FnOnce() -> R) -> R {
+    super::align_stack();
     op()
 }
 
 #[target_feature(enable = "avx,avx2,fma,f16c,avx512vl,avx512vnni")]
 fn run_evex<R>(op: impl FnOnce() -> R) -> R {
+    super::align_stack();
     op()
 }
 

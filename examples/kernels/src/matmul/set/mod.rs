@@ -48,6 +48,20 @@ macro_rules! instructions {
 #[cfg(target_arch = "x86_64")]
 use instructions;
 
+/// Aligns the stack of the function that this is inlined to. Otherwise, vectors for which registers are too few may be stored across
+/// cache lines, or across pages, which takes longer than a block of a panel.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn align_stack() {
+    #[repr(align(64))]
+    struct Line {
+        _bytes: [u8; 64],
+    }
+    let line = std::mem::MaybeUninit::<Line>::uninit();
+    // SAFETY: no instruction at all.
+    unsafe { std::arch::asm!("/* {} */", in(reg) &raw const line, options(nostack, readonly, preserves_flags)) };
+}
+
 /// The instructions of a processor. A value shows that the processor has them.
 pub(crate) trait Set: Copy + Send + Sync + 'static {
     /// A vector of integers, or of four bytes in each lane.

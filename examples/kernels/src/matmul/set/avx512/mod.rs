@@ -48,6 +48,7 @@ impl Avx512 {
 
 #[target_feature(enable = "avx,avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn run<R>(op: impl FnOnce() -> R) -> R {
+    super::align_stack();
     op()
 }
 
