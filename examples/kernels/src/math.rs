@@ -67,12 +67,10 @@ fn fold(row: &[f32], start: f32, each: impl Fn(f32) -> f32, join: impl Fn(f32, f
             *lane = join(*lane, each(x));
         }
     }
-    let mut n = LANES / 2;
-    while n > 0 {
+    for n in [8, 4, 2, 1] {
         for i in 0..n {
             lanes[i] = join(lanes[i], lanes[n + i]);
         }
-        n /= 2;
     }
     rest.iter().fold(lanes[0], |all, &x| join(all, each(x)))
 }

@@ -45,8 +45,6 @@ impl Products {
         let factors = &mut factors[..n];
         s.run(|| weigh((how.cap, heads), scores, (some, seen), sums, weights, factors));
         let rows_of_all = sums.len();
-        // Rows that follow each other are added where they are.
-        let together = some[n - 1] - some[0] + 1 == n;
         s.run(|| scale(some, factors, rows_of_all, all));
         if !tile.finite {
             for (i, weights) in some.iter().zip(weights) {
@@ -60,10 +58,6 @@ impl Products {
         }
         let rows = &rows[..n];
         for (values, all) in tile.values.chunks_exact(KEYS).zip(all.chunks_exact_mut(rows_of_all)) {
-            if together {
-                tiles(s, rows, values, &mut all[some[0]..][..n]);
-                continue;
-            }
             let products = resize(&mut self.sums, n);
             products.fill(Row::zeroed());
             tiles(s, rows, values, products);

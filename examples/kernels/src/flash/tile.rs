@@ -9,7 +9,7 @@ use half::f16;
 
 use super::How;
 use crate::matmul::set::compiled;
-use crate::matmul::{F32, Row, Set, WIDTH, resize, unpack};
+use crate::matmul::{F32, Row, Set, WIDTH, resize, set_row, unpack};
 
 /// The keys of a tile.
 pub(super) const KEYS: usize = 128;
@@ -95,12 +95,9 @@ impl Tile {
             rows.fill(0.0); // what is behind the last numbers of values
         }
         *finite = read(s, (operands, 2, how.types[1]), at, used, rows);
-        let (strip, values) = (2 * S::LANES, resize(values, padded / WIDTH * KEYS));
-        let numbers: &mut [f32] = bytemuck::cast_slice_mut(values);
-        for (at, to) in numbers.chunks_exact_mut(strip * KEYS).enumerate() {
-            for (to, row) in to.chunks_exact_mut(strip).zip(rows.chunks_exact(padded)) {
-                to.copy_from_slice(&row[at * strip..][..strip]);
-            }
+        let values = resize(values, padded / WIDTH * KEYS);
+        for (i, row) in rows.chunks_exact(padded).enumerate() {
+            set_row::<S>(values, KEYS, i, row);
         }
     }
 

@@ -3,6 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::set::{Set, compiled};
+use super::types::{self, Type};
 
 /// The number of values that share a scale.
 pub(crate) const BLOCK: usize = 32;
@@ -14,44 +15,51 @@ pub(crate) struct Block {
     pub(super) numbers: [i8; BLOCK],
     /// NaN or infinite if one of the values is.
     pub(super) scale: f32,
-    /// The sum of the numbers; anything if the scale is not finite.
-    pub(super) sum: i32,
-    /// That of the first half.
-    pub(super) first: i32,
+    /// The sums of the first half of the numbers, and of the second half; anything if the scale is not finite.
+    pub(super) sums: [i16; 2],
     /// The sum of the values.
     pub(super) total: f32,
 }
 
 impl Block {
-    /// What cancels an offset that was added to weights, for each half or for all. (Sums of no numbers may be too large.)
+    /// What cancels an offset that was added to weights, for each half or for all.
     #[inline(always)]
     pub(super) fn starts(&self, offset: i32, halves: usize) -> [i32; 2] {
-        if halves == 1 {
-            return [self.sum.wrapping_mul(-offset), 0];
-        }
-        [self.first.wrapping_mul(-offset), self.sum.wrapping_sub(self.first).wrapping_mul(-offset)]
+        let [first, second] = self.sums.map(|x| i32::from(x) * -offset);
+        if halves == 1 { [first + second, 0] } else { [first, second] }
     }
 }
 
-/// Quantises a row, as to `q8_0`, but with scales in `f32`.
-#[expect(clippy::cast_precision_loss, reason = "a sum of 32 bytes")]
-pub(super) fn quantise<S: Set>(s: S, row: &[f32], to: &mut [Block]) {
+/// Quantises a row, as to `q8_0`, but with scales in `f32`, and maybe for a type whose blocks share a scale, or limit pairs.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "sums of 16 bytes")]
+pub(super) fn quantise<S: Set, T: Type>(s: S, row: &[f32], to: &mut [Block]) {
     let s = s.short();
     compiled!(s, {
-        for (to, from) in to.iter_mut().zip(row.as_chunks::<BLOCK>().0) {
-            let largest = largest(from);
-            to.numbers = s.round(from, factor(largest));
-            let [first, second] = s.sums_of_bytes(bytemuck::pod_read_unaligned(bytemuck::bytes_of(&to.numbers)));
-            (to.first, to.sum) = (first, first + second);
-            to.scale = largest / 127.0;
-            to.total = to.scale * to.sum as f32;
+        let together = if types::whole::<S, T>() { T::BLOCKS } else { 1 };
+        for (to, from) in to.chunks_mut(together).zip(row.chunks(together * BLOCK)) {
+            let most = most::<S, T>(from);
+            for (to, from) in to.iter_mut().zip(from.as_chunks::<BLOCK>().0) {
+                to.numbers = s.round(from, factor(most));
+                let [first, second] = s.sums_of_bytes(bytemuck::pod_read_unaligned(bytemuck::bytes_of(&to.numbers)));
+                to.sums = [first as i16, second as i16];
+                to.scale = most / 127.0;
+                to.total = to.scale * (first + second) as f32;
+            }
         }
     });
 }
 
+/// What 127 stands for: the largest size, or more, so that pairs aren't too large. NaN if there is one.
+#[inline(always)]
+pub(super) fn most<S: Set, T: Type>(numbers: &[f32]) -> f32 {
+    let all = largest(numbers.iter().copied());
+    let Some(most) = types::most_of_pair::<S, T>() else { return all };
+    largest([all, largest(numbers.as_chunks().0.iter().map(|[a, b]| (a + b) * (127.0 / most)))].into_iter())
+}
+
 /// The largest size; NaN if there is one.
 #[inline(always)]
-pub(super) fn largest(numbers: &[f32]) -> f32 {
+fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
     // The order of sizes is that of their bits; that of a NaN is above all.
     let mut largest = 0;
     for x in numbers {

@@ -117,7 +117,6 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
     rows: [&[Block]; N],
     sums: &mut [S::Floats; N],
 ) {
-    let offset = types::offset::<S, T>();
     let [scales, others]: [S::Floats; 2] = scales.map(|x| bytemuck::pod_read_unaligned(bytemuck::bytes_of(&x)));
     let mut numbers = [[s.ints(0); PAIRS]; 2];
     for p in 0..PAIRS {
@@ -127,7 +126,7 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
         let x = &row[B];
         let halves = s.twice(&x.numbers);
         let scale = s.floats(x.scale);
-        let starts = if offset == 0 { [0; 2] } else { x.starts(offset, T::HALVES) };
+        let starts = x.starts(types::offset::<S, T>(), T::HALVES);
         let together = 2 / T::HALVES;
         for (h, scales) in [scales, others].into_iter().enumerate().take(T::HALVES) {
             let mut whole = [s.ints(0); PAIRS];
@@ -135,12 +134,12 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
                 let mut products = s.begin(*whole);
                 for half in h * together..(h + 1) * together {
                     if half > h && S::most(T::BITS) == 1 {
-                        *whole = s.end(*whole, products);
+                        *whole = s.end(*whole, products, s.ones());
                         products = s.begin(*whole);
                     }
-                    products = s.dot(T::BITS, products, numbers[half][p], halves[half]);
+                    products = s.dot(products, numbers[half][p], halves[half]);
                 }
-                *whole = s.end(*whole, products);
+                *whole = s.end(*whole, products, s.ones());
             }
             let whole = s.convert(s.eight(s.ints(starts[h]), whole));
             *sum = s.mul_add(whole, s.mul(scales, scale), *sum);

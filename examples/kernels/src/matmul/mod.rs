@@ -14,7 +14,7 @@ mod products;
 pub(crate) mod set;
 mod several;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod types;
 mod unpacked;
 
@@ -98,7 +98,6 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
         DType::Q5_0 => rows > 2,
         DType::Q5_K => !wide || rows > 1,
         DType::Q6_K => rows > 1,
-        DType::IQ4_XS => wide || rows > 1,
         _ => true,
     }
 }
@@ -109,18 +108,19 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
 ///
 /// # Errors
 ///
-/// Those of [`Context::mul_mat_id`], which computes what these kernels don't: see [`multiplies_experts`]. Computing panics if
-/// an index is not below the number of experts.
+/// Those of [`Context::mul_mat_id`], which computes what these kernels don't, or what it was measured to compute faster: see
+/// [`multiplies_experts`]. Computing panics if an index is not below the number of experts.
 pub fn mul_mat_id<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>, ids: Tensor<'c>) -> Result<Tensor<'c>> {
-    let is_ours = multiplies_experts(w.dtype(), w.ne());
+    let ([_, _, experts, _], [used, tokens, ..]) = (w.ne(), ids.ne());
+    // The rows that pick an expert, if all are picked as often.
+    let rows = used.saturating_mul(tokens) / experts.max(1);
+    let is_ours = multiplies_experts(w.dtype(), w.ne()) && is_faster(level(), w.dtype(), rows.max(1));
     if is_ours { product_at(level(), ctx, [w, x], Some(ids)) } else { ctx.mul_mat_id(w, x, ids) }
 }
 
-/// Whether [`mul_mat_id`] computes products with matrices of this type and shape by these kernels: where [`mul_mat`] was
-/// measured to be faster for one row as for many, because nobody knows how many rows pick an expert.
+/// Whether [`mul_mat_id`] computes products with matrices of this type and shape by these kernels, at least where rows are many.
 pub fn multiplies_experts(dtype: DType, [depth, columns, _, n3]: [i64; 4]) -> bool {
-    let any = |rows| is_faster(level(), dtype, rows);
-    multiplies(dtype, [depth, columns, 1, n3]) && any(1) && any(64)
+    multiplies(dtype, [depth, columns, 1, n3]) && is_faster(level(), dtype, 64)
 }
 
 /// The product by a set, with one matrix or with those of experts.

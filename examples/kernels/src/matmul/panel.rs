@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::activations::{BLOCK, Block};
 use super::set::{Set, compiled};
-use super::types::{self, Type, each_block};
+use super::types::{self, EIGHT, Eight, Scaling, Type, each_block, signed_byte};
 use super::{Row, WIDTH, parts};
 
 /// Half of a panel's columns.
@@ -23,7 +23,7 @@ pub(super) type Quad = [[[u8; FOUR]; HALF]; 2];
 pub(crate) struct Panel {
     pub(super) numbers: [Quad; QUADS],
     pub(super) scales: [[f32; HALF]; 2],
-    /// The offsets, or the scales of the second halves of blocks, or what sums begin with, as the bits of integers.
+    /// The offsets, or the scales of the second halves of blocks; or the factors of [`scales`].
     pub(super) others: [[f32; HALF]; 2],
 }
 
@@ -31,54 +31,44 @@ pub(crate) struct Panel {
 #[inline(always)]
 pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: usize, ahead: usize, to: &mut [Panel]) {
     const { assert!(S::LANES == QUADS, "a vector is a block") };
-    let n = to.len() / T::BLOCKS;
     for (at, rows) in rows.as_chunks::<QUADS>().0.iter().enumerate() {
-        for (u, to) in to.chunks_exact_mut(T::BLOCKS).enumerate().take(n) {
+        for (u, to) in to.chunks_exact_mut(T::BLOCKS).enumerate() {
             let units = types::units::<S, T>(s, *rows, first + u, Some(ahead));
             let facts = T::facts(s, units);
             each_block!(T, B => {
-                let [scales, others] = T::scales::<B>(&facts);
+                let [scales, others] = scales::<S, T, B>(&facts);
                 to[B].scales.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&scales);
                 to[B].others.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&others);
+                transpose::<S, T, B>(s, units, at, &mut to[B]);
             });
-            each_block!(T, B => { transpose::<S, T, B>(s, rows, first + u, at, &mut to[B]); });
         }
     }
 }
 
-/// Whether products take the ones' complement of activations where weights are negative.
-const fn flips<S: Set, T: Type>() -> bool {
-    T::BITS == 8 && S::FLIPS
-}
-
-/// The sum of the sizes of all negative bytes.
+/// What is scales and others of a block; where products are summed as integers, the scales of both halves, as the bits of floats, 16 of
+/// each, and the factors of all.
 #[inline(always)]
-fn negatives<S: Set>(s: S, mut bytes: S::Ints) -> i32 {
-    for x in bytemuck::cast_slice_mut::<_, i8>(std::slice::from_mut(&mut bytes)) {
-        *x = (*x).min(0);
+fn scales<S: Set, T: Type, const B: usize>((factors, integers): &Scaling) -> [Eight; 2] {
+    let mut scales = [0.0; EIGHT];
+    if !types::whole::<S, T>() {
+        return T::scales::<B>(&(*factors, *integers));
     }
-    let [first, second] = s.sums_of_bytes(bytes);
-    -(first + second)
+    for (i, to) in scales.iter_mut().enumerate() {
+        let [first, second] = integers.map(|words| signed_byte(words[B / 4][i], B % 4).cast_unsigned());
+        *to = f32::from_bits(first & 0xffff | if T::HALVES == 2 { second } else { first } << 16);
+    }
+    [scales, factors[0]]
 }
 
 /// Unpacks a block of a vector's columns.
 #[inline(always)]
-fn transpose<S: Set, T: Type, const B: usize>(
-    s: S,
-    rows: &[&[T::Unit]; QUADS],
-    unit: usize,
-    at: usize,
-    panel: &mut Panel,
-) {
+fn transpose<S: Set, T: Type, const B: usize>(s: S, units: [&T::Unit; QUADS], at: usize, to: &mut Panel) {
     let mut square = S::Square::zeroed();
-    for (i, (to, row)) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows).enumerate() {
-        *to = types::numbers::<S, T, B>(s, &row[unit]);
-        if flips::<S, T>() {
-            panel.others.as_flattened_mut()[at * QUADS + i] = f32::from_bits(negatives(s, *to).cast_unsigned());
-        }
+    for (numbers, unit) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(units) {
+        *numbers = types::numbers::<S, T, B>(s, unit);
     }
     let columns: [[[u8; FOUR]; QUADS]; QUADS] = bytemuck::cast(s.quads(square));
-    for (to, columns) in panel.numbers.iter_mut().zip(columns) {
+    for (to, columns) in to.numbers.iter_mut().zip(columns) {
         to.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&columns);
     }
 }
@@ -143,40 +133,31 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     at: usize,
     mut sums: [[S::Floats; V]; R],
 ) -> [[S::Floats; V]; R] {
-    let rows = parts(rows, 0..panel.len());
     assert!(at < WIDTH / S::LANES / V, "vectors of a panel");
-    let offset = types::offset::<S, T>();
+    let rows = parts(rows, 0..panel.len());
+    let mut products = [[s.ints(0); V]; R];
     for (i, block) in panel.iter().enumerate() {
-        for row in rows {
-            s.fetch(&row[i], next * size_of::<Block>());
+        let mut x = [&rows[0][i]; R];
+        for (x, row) in x.iter_mut().zip(rows) {
+            *x = &row[i];
+            s.fetch(*x, next * size_of::<Block>());
         }
-        for half in 0..T::HALVES {
-            let mut whole = [[s.ints(0); V]; R];
-            if flips::<S, T>() {
-                whole = [vectors(block.others.as_flattened())[at]; R];
-            } else if offset != 0 {
-                for (whole, row) in whole.iter_mut().zip(rows) {
-                    *whole = [s.ints(row[i].starts(offset, T::HALVES)[half]); V];
-                }
-            }
-            if T::HALVES == 1 {
-                part::<S, R, V, QUADS>(s, T::BITS, (block, half, at), (rows, i), &mut whole);
-            } else {
-                part::<S, R, V, { QUADS / 2 }>(s, T::BITS, (block, half, at), (rows, i), &mut whole);
-            }
-            let scales = if half == 0 { &block.scales } else { &block.others };
-            let scales: [S::Floats; V] = vectors(scales.as_flattened())[at];
-            for ((sums, whole), row) in sums.iter_mut().zip(whole).zip(rows) {
-                let scale = s.floats(row[i].scale);
-                for v in 0..V {
-                    sums[v] = s.mul_add(s.convert(whole[v]), s.mul(scales[v], scale), sums[v]);
-                }
-            }
+        if i % T::BLOCKS == 0 {
+            products = [[s.ints(0); V]; R];
+        }
+        if T::HALVES == 1 {
+            part::<S, T, R, V, QUADS, 0>(s, block, at, x, &mut products, &mut sums);
+        } else {
+            part::<S, T, R, V, { QUADS / 2 }, 0>(s, block, at, x, &mut products, &mut sums);
+            part::<S, T, R, V, { QUADS / 2 }, 1>(s, block, at, x, &mut products, &mut sums);
+        }
+        if types::whole::<S, T>() && (i + 1) % T::BLOCKS == 0 {
+            scaled(s, &block.others, at, x, &products, &mut sums);
         }
         if T::OFFSETS {
             let offsets: [S::Floats; V] = vectors(block.others.as_flattened())[at];
-            for (sums, row) in sums.iter_mut().zip(rows) {
-                let total = s.floats(row[i].total);
+            for (sums, x) in sums.iter_mut().zip(x) {
+                let total = s.floats(x.total);
                 for v in 0..V {
                     sums[v] = s.mul_add(offsets[v], total, sums[v]);
                 }
@@ -186,29 +167,77 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     sums
 }
 
-/// Adds the products of one of a block's parts of `Q` quads.
+/// Adds products times scales of columns and rows.
 #[inline(always)]
-fn part<S: Set, const R: usize, const V: usize, const Q: usize>(
+fn scaled<S: Set, const R: usize, const V: usize>(
     s: S,
-    bits: u32,
-    (block, half, at): (&Panel, usize, usize),
-    (rows, i): ([&[Block]; R], usize),
-    sums: &mut [[S::Ints; V]; R],
+    scales: &[[f32; HALF]; 2],
+    at: usize,
+    x: [&Block; R],
+    products: &[[S::Ints; V]; R],
+    sums: &mut [[S::Floats; V]; R],
 ) {
-    let mut x = [&[[0; FOUR]; Q]; R];
-    for (x, row) in x.iter_mut().zip(rows) {
-        let all: &[[u8; FOUR]; QUADS] = bytemuck::cast_ref(&row[i].numbers);
-        *x = &all.as_chunks().0[half];
+    let scales: [S::Floats; V] = vectors(scales.as_flattened())[at];
+    for ((sums, products), x) in sums.iter_mut().zip(products).zip(x) {
+        let scale = s.floats(x.scale);
+        for v in 0..V {
+            sums[v] = s.mul_add(s.convert(products[v]), s.mul(scales[v], scale), sums[v]);
+        }
     }
-    s.add(bits, &block.numbers.as_chunks().0[half], at, x, sums);
 }
 
-/// [`Set::add`] by [`Set::dot_flipped`].
+/// Adds the products of a part of a block, of `Q` quads.
+#[inline(always)]
+fn part<S: Set, T: Type, const R: usize, const V: usize, const Q: usize, const PART: usize>(
+    s: S,
+    panel: &Panel,
+    at: usize,
+    x: [&Block; R],
+    products: &mut [[S::Ints; V]; R],
+    sums: &mut [[S::Floats; V]; R],
+) {
+    let offset = types::offset::<S, T>();
+    let mut numbers = [&[[0; FOUR]; Q]; R];
+    for r in 0..R {
+        let all: &[[u8; FOUR]; QUADS] = bytemuck::cast_ref(&x[r].numbers);
+        numbers[r] = &all.as_chunks().0[PART];
+        if !types::whole::<S, T>() {
+            products[r] = [s.ints(x[r].starts(offset, T::HALVES)[PART]); V];
+        }
+    }
+    let quads = &panel.numbers.as_chunks().0[PART];
+    if types::whole::<S, T>() {
+        let mut scales: [S::Ints; V] = vectors(panel.scales.as_flattened())[at];
+        if PART == 0 {
+            let mut offsets = scales;
+            for x in bytemuck::cast_slice_mut::<_, i16>(&mut offsets) {
+                *x = x.wrapping_mul(i16::try_from(-offset).unwrap_or_default());
+            }
+            for (products, x) in products.iter_mut().zip(x) {
+                for v in 0..V {
+                    products[v] = s.end(products[v], s.ints(bytemuck::cast(x.sums)), offsets[v]);
+                }
+            }
+        }
+        if T::HALVES == 2 {
+            for scales in &mut scales {
+                *scales = s.both::<PART>(*scales);
+            }
+        }
+        add(s, T::BITS, quads, scales, at, numbers, products);
+    } else {
+        s.add(T::BITS, quads, at, numbers, products);
+        scaled(s, if PART == 0 { &panel.scales } else { &panel.others }, at, x, products, sums);
+    }
+}
+
+/// [`Set::add`] by [`Set::dot`]; products of 16 bits are multiplied by others.
 #[inline(always)]
 pub(super) fn add<S: Set, const R: usize, const V: usize, const Q: usize>(
     s: S,
     bits: u32,
     quads: &[Quad; Q],
+    by: [S::Ints; V],
     at: usize,
     x: [&[[u8; FOUR]; Q]; R],
     sums: &mut [[S::Ints; V]; R],
@@ -226,13 +255,13 @@ pub(super) fn add<S: Set, const R: usize, const V: usize, const Q: usize>(
             for (products, x) in products.iter_mut().zip(x) {
                 let x = s.ints(i32::from_ne_bytes(x[k]));
                 for v in 0..V {
-                    products[v] = s.in_turn(s.dot_flipped(bits, products[v], numbers[v], x));
+                    products[v] = s.in_turn(s.dot(products[v], numbers[v], x));
                 }
             }
         }
         for (sums, products) in sums.iter_mut().zip(products) {
             for v in 0..V {
-                sums[v] = s.end(sums[v], products[v]);
+                sums[v] = s.end(sums[v], products[v], by[v]);
             }
         }
     }

@@ -41,7 +41,8 @@ impl<'a> Group<'a> {
 
     /// Activations that a row is computed from.
     pub(super) fn activations(&self, i: usize) -> &'a [f32] {
-        activations_of(self.x, self.rows[i].from)
+        let ([_, several, ..], from) = (self.x.shape(), self.rows[i].from);
+        self.x.row([from % several, from / several, 0])
     }
 
     /// Where the row is in the product.
@@ -53,11 +54,6 @@ impl<'a> Group<'a> {
     pub(super) fn columns(&self, part: usize) -> [&'a [u8]; WIDTH] {
         weights(self.operands, part, self.rows[0].expert)
     }
-}
-
-fn activations_of(x: Rows<'_, f32>, i: usize) -> &[f32] {
-    let [_, several, ..] = x.shape();
-    x.row([i % several, i / several, 0])
 }
 
 /// Lists the rows of the product by their experts; without experts, all are computed by one matrix.
@@ -84,7 +80,6 @@ fn pick(operands: &Operands<'_>, picked: &mut Vec<Picked>) {
 struct ProductScratch {
     picked: Vec<Picked>,
     blocks: Vec<Block>,
-    gathered: Vec<Block>,
     panel: Vec<Panel>,
     sums: Vec<Row>,
     float_panel: Vec<Row>,
@@ -110,35 +105,19 @@ fn operation(
 
 /// The operation for matrices of blocks.
 pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
-    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, blocks, gathered, panel, sums, .. }| {
+    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, blocks, panel, sums, .. }| {
         pick(operands, picked);
         let x = operands.rows::<f32>(1);
-        let [depth, several, tokens, _] = x.shape();
-        let n = depth / BLOCK;
-        let mut is_quantised = false;
         for rows in picked.chunk_by(|a, b| a.expert == b.expert) {
             let group = Group { operands, x, rows };
             if s.short().multiply_few::<T>(&mut out, &group) {
                 continue;
             }
-            let blocks = resize(blocks, several * tokens * n);
-            if !is_quantised {
-                for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
-                    activations::quantise(s, activations_of(x, i), to);
-                }
-                is_quantised = true;
+            let n = group.activations(0).len() / BLOCK;
+            let blocks = resize(blocks, rows.len() * n);
+            for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
+                activations::quantise::<S, T>(s, group.activations(i), to);
             }
-            let first = rows[0].from;
-            let follow_each_other = rows.iter().zip(first..).all(|(row, i)| row.from == i);
-            let blocks = if follow_each_other {
-                &blocks[first * n..][..rows.len() * n]
-            } else {
-                let gathered = resize(gathered, rows.len() * n);
-                for (to, row) in gathered.chunks_exact_mut(n).zip(rows) {
-                    to.copy_from_slice(&blocks[row.from * n..][..n]);
-                }
-                gathered
-            };
             out.each(|part, put| {
                 let columns = group.columns(part).map(bytemuck::cast_slice);
                 let put = &mut |i, values: &[f32]| put(group.place(i), values);

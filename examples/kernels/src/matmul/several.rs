@@ -80,21 +80,19 @@ fn add<S: Set, T: Type, const B: usize>(
             [bytemuck::cast_ref(&x[0].numbers), bytemuck::cast_ref(&x[1].numbers)];
         for (h, &by) in scales.iter().enumerate().take(T::HALVES) {
             let mut whole = [s.ints(0); TWO];
-            if types::offset::<S, T>() != 0 {
-                for (whole, x) in whole.iter_mut().zip(x) {
-                    *whole = s.ints(x.starts(types::offset::<S, T>(), T::HALVES)[h]);
-                }
+            for (whole, x) in whole.iter_mut().zip(x) {
+                *whole = s.ints(x.starts(types::offset::<S, T>(), T::HALVES)[h]);
             }
             for from in (h * half..(h + 1) * half).step_by(most) {
                 let mut products = [s.begin(whole[0]), s.begin(whole[1])];
                 for k in from..from + most {
                     for (products, bytes) in products.iter_mut().zip(bytes) {
                         let x = s.ints(i32::from_ne_bytes(bytes[k]));
-                        *products = s.in_turn(s.dot(T::BITS, *products, quads[k], x));
+                        *products = s.in_turn(s.dot(*products, quads[k], x));
                     }
                 }
                 for (whole, products) in whole.iter_mut().zip(products) {
-                    *whole = s.end(*whole, products);
+                    *whole = s.end(*whole, products, s.ones());
                 }
             }
             for r in 0..TWO {

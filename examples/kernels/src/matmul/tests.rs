@@ -27,22 +27,33 @@ fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// How many values of so many rows are rounded together: 256 of a few where scales are integers.
-fn together(level: Level, dtype: DType, rows: usize) -> usize {
+/// How values of so many rows are rounded: those of 256 together where scales are integers, which are those of few rows, and with
+/// AVX2 of many; and there so that products of pairs with weights of 8 bits fit in 16.
+pub(crate) fn rounding(level: Level, dtype: DType, rows: usize) -> (usize, Option<f32>) {
+    let avx2 = level == Level::Avx2;
     let integers = match dtype {
-        DType::Q4_K | DType::Q5_K | DType::Q6_K => (Level::Avx2..=Level::Amx).contains(&level),
-        DType::IQ4_XS => level == Level::Avx2,
+        DType::Q4_K | DType::Q5_K => rows <= 8 && (Level::Avx2..=Level::Amx).contains(&level),
+        DType::Q6_K => avx2 || rows <= 8 && (Level::Avx2..=Level::Amx).contains(&level),
+        DType::IQ4_XS => avx2,
         _ => false,
     };
-    if integers && rows <= 8 { 256 } else { 32 }
+    let pair = match dtype {
+        DType::Q8_0 => Some(127.0),
+        DType::IQ4_NL | DType::IQ4_XS => Some(134.0),
+        _ => None,
+    };
+    (if integers { 256 } else { 32 }, pair.filter(|_| avx2))
 }
 
-/// Blocks of so many numbers rounded to 127 steps.
-fn rounded(x: &[f32], block: usize) -> Vec<f32> {
+/// Blocks of so many numbers rounded to 127 steps, or to so many for the sum of two.
+pub(crate) fn rounded(x: &[f32], (block, pair): (usize, Option<f32>)) -> Vec<f32> {
     let round = |block: &[f32]| {
-        let scale = block.iter().fold(0.0_f32, |most, x| most.max(x.abs())) / 127.0;
-        let by = if scale > 0.0 { 127.0 / (scale * 127.0) } else { 0.0 };
-        block.iter().map(|x| (x * by).round_ties_even() * scale).collect::<Vec<_>>()
+        let mut most = block.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+        if let Some(pair) = pair {
+            most = block.chunks(2).fold(most, |most, x| most.max((x[0] + x[1]).abs() * (127.0 / pair)));
+        }
+        let by = if most > 0.0 { 127.0 / most } else { 0.0 };
+        block.iter().map(|x| (x * by).round_ties_even() * (most / 127.0)).collect::<Vec<_>>()
     };
     x.chunks(block).flat_map(round).collect()
 }
@@ -102,7 +113,7 @@ fn random_blocks_by_each_set() {
             for level in levels() {
                 assert!(operation_of(level, dtype).is_some(), "{level:?} {dtype}");
                 let found = product(level, &weights, &x, depth, threads);
-                let used = if is_float(dtype) { x.clone() } else { rounded(&x, together(level, dtype, rows)) };
+                let used = if is_float(dtype) { x.clone() } else { rounded(&x, rounding(level, dtype, rows)) };
                 let pairs = used.chunks(depth).flat_map(|x| stands_for.chunks(depth).map(move |w| (w, x)));
                 for (i, (found, (w, x))) in found.iter().zip(pairs).enumerate() {
                     let what = format!("{level:?} {dtype} {depth} {columns} {rows}, {threads} threads, number {i}");
@@ -142,15 +153,16 @@ fn products_are_ggmls_but_for_rounding() {
         let w = dtype.quantize(&w, depth, Some(&importance)).or_else(|_| dtype.quantize(&w, depth, None)).unwrap();
         let stands_for = dtype.dequantize(&w).unwrap();
         let weights = matrix(dtype, [depth, columns], &w);
-        for rows in [1, 4, 11] {
+        for rows in [1, 4, 11, 20] {
             let x = random(&mut rng, depth * rows);
             let theirs = product(Level::None, &weights, &x, depth, 1);
             for level in levels() {
                 let ours = product(level, &weights, &x, depth, 1);
                 for (i, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-                    // Both round to half a step of the largest, 1, at most; ggml's scales have 11 bits. It rounds
-                    // activations for f16 and bf16 to these.
-                    let bits = if is_float(dtype) { 0.004 } else { 1.0 / 127.0 + 0.0005 };
+                    // Both round to half a step of the largest, 1, at most, or of a pair, 2; ggml's scales have 11 bits.
+                    // It rounds activations for f16 and bf16 to these.
+                    let steps = if rounding(level, dtype, rows).1.is_some() { 1.5 } else { 1.0 };
+                    let bits = if is_float(dtype) { 0.004 } else { steps / 127.0 + 0.0005 };
                     let allowed =
                         stands_for[i % columns * depth..][..depth].iter().map(|w| w.abs()).sum::<f32>() * bits;
                     assert!((ours - theirs).abs() <= allowed, "{ours}, {theirs} ± {allowed}: {level:?} {dtype} {rows}");
@@ -230,7 +242,7 @@ fn experts_multiply_the_rows_that_pick_them() {
                     let rows = ids.iter().filter(|&&id| id == ids[row]).count();
                     let expert = &stands_for[usize::try_from(ids[row]).unwrap() * depth * columns..][..depth * columns];
                     let x = &x[(row / used * several + (row % used).min(several - 1)) * depth..][..depth];
-                    let x = if is_float(dtype) { x.to_vec() } else { rounded(x, together(level, dtype, rows)) };
+                    let x = if is_float(dtype) { x.to_vec() } else { rounded(x, rounding(level, dtype, rows)) };
                     expert.chunks(depth).map(|w| dot(w, &x)).collect::<Vec<_>>()
                 })
                 .collect();

@@ -91,7 +91,7 @@ impl UnpackedPanels {
         let blocks = quantised.get_or_insert_with(|| {
             let mut blocks = vec![Block::zeroed(); rows.len() * n];
             for (row, to) in rows.iter().zip(blocks.chunks_exact_mut(n)) {
-                activations::quantise(s, &row[..self.depth], to);
+                activations::quantise::<S, T>(s, &row[..self.depth], to);
             }
             blocks
         });

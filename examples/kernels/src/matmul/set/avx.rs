@@ -88,16 +88,6 @@ fn in_turn(mut x: __m256i) -> __m256i {
 
 // Closures and `map` are not always inlined; what isn't, isn't compiled for the instructions.
 impl<const VNNI: u8> Avx<VNNI> {
-    /// The sums of two products of weights and signed bytes each, in 16 bits.
-    #[inline(always)]
-    fn pairs(self, bits: u32, weights: __m256i, x: __m256i) -> __m256i {
-        let avx2 = self.0.avx2;
-        if bits < 8 {
-            return avx2._mm256_maddubs_epi16(weights, x);
-        }
-        avx2._mm256_maddubs_epi16(avx2._mm256_abs_epi8(weights), avx2._mm256_sign_epi8(x, weights))
-    }
-
     /// Lanes 0 to 3 of four columns, in the lower half, and 4 to 7 in the upper one.
     #[inline(always)]
     fn fours(self, a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> [__m256i; 4] {
@@ -121,8 +111,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     type Square = [__m256i; 8];
     type Short = Self;
 
-    const SIGNED: bool = VNNI == NONE;
-    const FLIPS: bool = VNNI == NONE;
+    const NARROW: bool = VNNI == NONE;
     /// 256 numbers of 16 columns take 10 KiB at most, besides the rows that are multiplied.
     const DEEP: usize = 8;
 
@@ -189,26 +178,15 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
-    fn dot(self, bits: u32, to: __m256i, weights: __m256i, x: __m256i) -> __m256i {
+    fn dot(self, to: __m256i, weights: __m256i, x: __m256i) -> __m256i {
         let avx2 = self.0.avx2;
         match VNNI {
-            NONE => avx2._mm256_add_epi16(to, self.pairs(bits, weights, x)),
+            NONE => avx2._mm256_add_epi16(to, avx2._mm256_maddubs_epi16(weights, x)),
             // SAFETY: the processor has the instruction (the type's invariant).
             VEX => unsafe { _mm256_dpbusd_avx_epi32(to, weights, x) },
             // SAFETY: as above.
             _ => unsafe { _mm256_dpbusd_epi32(to, weights, x) },
         }
-    }
-
-    #[inline(always)]
-    fn dot_flipped(self, bits: u32, to: __m256i, weights: __m256i, x: __m256i) -> __m256i {
-        if VNNI != NONE || bits < 8 {
-            return self.dot(bits, to, weights, x);
-        }
-        // Pairs of products are -2^15 or more, which 16 bits hold.
-        let Common { avx2, .. } = self.0;
-        let flipped = avx2._mm256_xor_si256(x, avx2._mm256_cmpgt_epi8(__m256i::zeroed(), weights));
-        avx2._mm256_add_epi16(to, avx2._mm256_maddubs_epi16(avx2._mm256_abs_epi8(weights), flipped))
     }
 
     #[inline(always)]
@@ -221,28 +199,24 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
-    fn end(self, sums: __m256i, products: __m256i) -> __m256i {
+    fn end(self, sums: __m256i, products: __m256i, by: __m256i) -> __m256i {
         if VNNI != NONE {
             return products;
         }
-        let ones = self.0.avx._mm256_set1_epi16(1);
-        self.0.avx2._mm256_add_epi32(sums, self.0.avx2._mm256_madd_epi16(products, ones))
+        self.in_turn(self.0.avx2._mm256_add_epi32(sums, self.0.avx2._mm256_madd_epi16(products, by)))
+    }
+
+    #[inline(always)]
+    fn both<const HALF: usize>(self, x: __m256i) -> __m256i {
+        const EACH: [u32; 4] = [0x0100_0100, 0x0504_0504, 0x0908_0908, 0x0d0c_0d0c];
+        const ORDER: [[[u32; 4]; 2]; 2] = [[EACH; 2], [[0x0302_0302, 0x0706_0706, 0x0b0a_0b0a, 0x0f0e_0f0e]; 2]];
+        self.0.avx2._mm256_shuffle_epi8(x, bytemuck::cast(ORDER[HALF]))
     }
 
     #[inline(always)]
     fn pair(self, a: __m256i, b: __m256i) -> [__m256i; 2] {
         let avx2 = self.0.avx2;
         [avx2._mm256_permute2x128_si256::<0x20>(a, b), avx2._mm256_permute2x128_si256::<0x31>(a, b)]
-    }
-
-    #[inline(always)]
-    fn twice(self, numbers: &[i8; BLOCK]) -> [__m256i; 2] {
-        let [first, second]: [[i8; BLOCK / 2]; 2] = bytemuck::cast(*numbers);
-        let avx2 = self.0.avx2;
-        [
-            avx2._mm256_broadcastsi128_si256(bytemuck::cast(first)),
-            avx2._mm256_broadcastsi128_si256(bytemuck::cast(second)),
-        ]
     }
 
     #[inline(always)]
@@ -278,7 +252,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     fn multiply_few<T: Type>(self, out: &mut Out<'_>, group: &Group<'_>) -> bool {
-        let can = T::INTEGERS && (Self::SIGNED || T::BITS < 8) && group.len() <= FEW;
+        let can = T::INTEGERS && (Self::NARROW || T::BITS < 8) && group.len() <= FEW;
         if can {
             few::multiply::<VNNI, T>(self, out, group);
         }

@@ -80,11 +80,11 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     /// The lanes of a vector.
     const LANES: usize = size_of::<Self::Floats>() / size_of::<f32>();
     /// Whether [`Set::dot`] can take signed weights. Otherwise 128 is added to those of 8 bits.
-    const SIGNED: bool;
+    const SIGNED: bool = false;
     /// The blocks of a panel whose columns are multiplied while they are in the nearest cache.
     const DEEP: usize;
-    /// Whether [`Set::dot_flipped`] differs from [`Set::dot`].
-    const FLIPS: bool = false;
+    /// Whether [`Set::dot`] sums to 16 bits.
+    const NARROW: bool = false;
     /// Whether [`Set::add`] takes an even number of rows.
     const PAIRS: bool = false;
 
@@ -124,18 +124,12 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         sums
     }
     /// Adds the products of four weights and four signed bytes in each lane. Weights are signed, or below `2^bits`.
-    fn dot(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints;
-    /// The same, but with `-1 - x` for `x` where weights of 8 bits are negative, which takes one instruction less. The sum of
-    /// the sizes of all negative weights makes up for it.
-    #[inline(always)]
-    fn dot_flipped(self, bits: u32, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints {
-        self.dot(bits, to, weights, x)
-    }
+    fn dot(self, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints;
     /// The sums of the signed bytes in each half, of a vector of 8 lanes.
     #[inline(always)]
     fn sums_of_bytes(self, bytes: Self::Ints) -> [i32; 2] {
         let zero = self.ints(0);
-        let fours = self.end(zero, self.dot(1, self.begin(zero), self.ints(0x0101_0101), bytes));
+        let fours = self.end(zero, self.dot(self.begin(zero), self.ints(0x0101_0101), bytes), self.ones());
         let sums = self.eight(zero, [fours; 4]);
         let sums: &[i32] = bytemuck::cast_slice(std::slice::from_ref(&sums));
         [sums[0], sums[4]]
@@ -145,10 +139,20 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn in_turn(self, x: Self::Ints) -> Self::Ints {
         x
     }
-    /// The earlier sums and the products.
+    /// The earlier sums and the products. Those of 16 bits are multiplied by others before, and added in pairs.
     #[inline(always)]
-    fn end(self, _: Self::Ints, products: Self::Ints) -> Self::Ints {
+    fn end(self, _: Self::Ints, products: Self::Ints, _by: Self::Ints) -> Self::Ints {
         products
+    }
+    /// 1 for [`Set::end`].
+    #[inline(always)]
+    fn ones(self) -> Self::Ints {
+        self.ints(0x1_0001)
+    }
+    /// The first or the second 16 bits of each lane, twice; only where products have as many.
+    #[inline(always)]
+    fn both<const HALF: usize>(self, x: Self::Ints) -> Self::Ints {
+        x
     }
     /// The first halves of two vectors, and the second ones.
     #[inline(always)]
@@ -195,7 +199,7 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         x: [&[[u8; 4]; Q]; R],
         sums: &mut [[Self::Ints; V]; R],
     ) {
-        panel::add(self, bits, quads, at, x, sums);
+        panel::add(self, bits, quads, [self.ones(); V], at, x, sums);
     }
 
     /// Numbers times a factor as the nearest integers, which bytes must hold.

@@ -181,7 +181,7 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     }
 
     #[inline(always)]
-    fn dot(self, _: u32, to: [int32x4_t; 2], weights: [int32x4_t; 2], x: [int32x4_t; 2]) -> [int32x4_t; 2] {
+    fn dot(self, to: [int32x4_t; 2], weights: [int32x4_t; 2], x: [int32x4_t; 2]) -> [int32x4_t; 2] {
         [self.dot4(to[0], weights[0], x[0]), self.dot4(to[1], weights[1], x[1])]
     }
 
@@ -221,12 +221,7 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
             return self.transpose(square);
         }
         let columns: [[u64; 4]; 8] = bytemuck::cast(square);
-        let mut all = [[0; 8]; 4];
-        for (i, all) in all.iter_mut().enumerate() {
-            for (to, column) in all.iter_mut().zip(columns) {
-                *to = column[i];
-            }
-        }
+        let all: [[u64; 8]; 4] = std::array::from_fn(|i| columns.map(|column| column[i]));
         bytemuck::cast(all)
     }
 
@@ -240,7 +235,7 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
         sums: &mut [[[int32x4_t; 2]; V]; R],
     ) {
         if PRODUCTS != I8MM {
-            return panel::add(self, bits, quads, at, x, sums);
+            return panel::add(self, bits, quads, [self.ones(); V], at, x, sums);
         }
         assert!(R.is_multiple_of(2), "pairs of rows");
         self.turn_pairs(sums);

@@ -66,11 +66,10 @@ impl Set for Plain {
         x.iter().sum()
     }
 
-    fn dot(self, bits: u32, to: [i32; LANES], weights: [i32; LANES], x: [i32; LANES]) -> [i32; LANES] {
-        let of = |w: u8| if bits == 8 { i32::from(w.cast_signed()) } else { i32::from(w) };
+    fn dot(self, to: [i32; LANES], weights: [i32; LANES], x: [i32; LANES]) -> [i32; LANES] {
         std::array::from_fn(|i| {
             let pairs = weights[i].to_ne_bytes().into_iter().zip(x[i].to_ne_bytes());
-            to[i] + pairs.map(|(w, x)| of(w) * i32::from(x.cast_signed())).sum::<i32>()
+            to[i] + pairs.map(|(w, x)| i32::from(w.cast_signed()) * i32::from(x.cast_signed())).sum::<i32>()
         })
     }
 

@@ -112,7 +112,7 @@ pub(crate) trait Type: Send + Sync + 'static {
         if Self::INTEGERS {
             for (all, words) in all.iter_mut().zip(integers).take(Self::FACTORS.len()) {
                 for (x, word) in all.iter_mut().zip(words[BLOCK / 4]) {
-                    *x *= ((word << (24 - BLOCK % 4 * 8)).cast_signed() >> 24) as f32;
+                    *x *= signed_byte(word, BLOCK % 4) as f32;
                 }
             }
         }
@@ -174,8 +174,19 @@ fn ints<S: Set, T: Type>(mut numbers: [u8; 32]) -> S::Ints {
 
 /// What is subtracted from each of them.
 #[inline(always)]
-pub(crate) fn offset<S: Set, T: Type>() -> i32 {
+pub(crate) const fn offset<S: Set, T: Type>() -> i32 {
     if T::BITS == 8 && !S::SIGNED { 128 } else { T::OFFSET }
+}
+
+/// Whether the products of a unit with many rows are summed as integers, by its scales.
+pub(crate) const fn whole<S: Set, T: Type>() -> bool {
+    S::NARROW && T::INTEGERS && !T::OFFSETS
+}
+
+/// What the size of the sum of a pair of activations is at most, or one less, where that times a weight must be below 2^15 (that of
+/// activations of different signs is): weights of tables are below 242.
+pub(crate) const fn most_of_pair<S: Set, T: Type>() -> Option<f32> {
+    if !S::NARROW || T::BITS < 8 { None } else { Some(if T::TABLE.is_some() { 134.0 } else { 127.0 }) }
 }
 
 /// Does something for each block of a unit, whose index is a constant.
@@ -221,6 +232,12 @@ fn nibbles(bytes: &[u8; 16]) -> [u8; 32] {
 #[inline(always)]
 fn nibbles_of_two([a, b]: [&[u8; 16]; 2]) -> [[u8; 32]; 2] {
     bytemuck::cast([bits(a, 0, 15), bits(b, 0, 15), bits(a, 4, 15), bits(b, 4, 15)])
+}
+
+/// One of a word's four signed bytes.
+#[inline(always)]
+pub(crate) fn signed_byte(word: u32, i: usize) -> i32 {
+    (word << (24 - 8 * i)).cast_signed() >> 24
 }
 
 /// Some bytes of a unit.

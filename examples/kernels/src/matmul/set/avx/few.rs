@@ -38,7 +38,7 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
         let units = resize(units, group.len() * n);
         for (i, to) in units.chunks_exact_mut(n).enumerate() {
             let row = group.activations(i);
-            compiled!(s, quantise(s, row, to));
+            compiled!(s, quantise::<VNNI, T>(s, row, to));
         }
         out.each(|part, put| {
             let columns = &group.columns(part).map(bytemuck::cast_slice);
@@ -57,12 +57,12 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
 
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "sums of 16 bytes")]
-fn quantise<const VNNI: u8>(s: Avx<VNNI>, row: &[f32], to: &mut [Unit]) {
+fn quantise<const VNNI: u8, T: Type>(s: Avx<VNNI>, row: &[f32], to: &mut [Unit]) {
     for (to, from) in to.iter_mut().zip(row.as_chunks::<DEPTH>().0) {
-        let largest = activations::largest(from);
-        to.scale = largest / 127.0;
+        let most = activations::most::<Avx<VNNI>, T>(from);
+        to.scale = most / 127.0;
         for (b, from) in from.as_chunks().0.iter().enumerate() {
-            to.numbers[b] = s.round(from, activations::factor(largest));
+            to.numbers[b] = s.round(from, activations::factor(most));
             let [first, second] = s.sums_of_bytes(bytemuck::cast(to.numbers[b]));
             [to.sums[0][b], to.sums[1][b]] = [first as i16, second as i16];
         }
@@ -125,15 +125,16 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
             let numbers = types::numbers::<_, T, B>(s, unit);
             let scale = avx2._mm256_shuffle_epi8(scales, each[B]);
             for (sums, row) in sums.iter_mut().zip(rows) {
-                let products = s.pairs(T::BITS, numbers, bytemuck::cast(row[u].numbers[B]));
+                let products = avx2._mm256_maddubs_epi16(numbers, bytemuck::cast(row[u].numbers[B]));
                 *sums = s.in_turn(avx2._mm256_add_epi32(*sums, avx2._mm256_madd_epi16(products, scale)));
             }
         });
         let [by, factor] = T::factors(s, unit);
-        let more = if T::OFFSETS { factor } else { -T::OFFSET as f32 * by };
+        let offset = types::offset::<Avx<VNNI>, T>();
+        let more = if T::OFFSETS { factor } else { -offset as f32 * by };
         for ((all, sums), row) in all.iter_mut().zip(sums).zip(rows) {
             *all = s.mul_add(s.convert(sums), s.floats(by * row[u].scale), *all);
-            if T::OFFSETS || T::OFFSET != 0 {
+            if T::OFFSETS || offset != 0 {
                 let sums = avx2._mm256_madd_epi16(others, bytemuck::cast(row[u].sums));
                 *all = s.mul_add(s.convert(sums), s.floats(more * row[u].scale), *all);
             }

@@ -44,23 +44,18 @@ fn ask() -> bool {
 /// The tiles of this thread, configured for 16 rows of 64 bytes each.
 pub(super) struct AmxTiles(PhantomData<*const ()>);
 
-/// What `ldtilecfg` reads.
-#[repr(C, align(64))]
-struct Config {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
+/// What `ldtilecfg` reads: the palette, from byte 16 on the bytes of a row of each tile, as 16 bits, and from byte 48 on their rows.
+#[repr(align(64))]
+struct Config([u8; 64]);
 
 impl AmxTiles {
     /// Configures them, if there are any.
     pub(super) fn new() -> Option<Self> {
-        let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
-        row_bytes[..8].fill(64);
-        rows[..8].fill(16);
-        let config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows };
+        let mut config = Config([0; 64]);
+        config.0[0] = 1;
+        for tile in 0..8 {
+            (config.0[16 + 2 * tile], config.0[48 + tile]) = (64, 16);
+        }
         if !any() {
             return None;
         }

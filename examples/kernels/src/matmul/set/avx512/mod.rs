@@ -69,7 +69,6 @@ impl Set for Avx512 {
     type Square = [__m512i; 16];
     type Short = AvxEvex;
 
-    const SIGNED: bool = false;
     /// The second cache is read as fast as a panel is multiplied.
     const DEEP: usize = usize::MAX;
 
@@ -109,7 +108,7 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
-    fn dot(self, _: u32, to: __m512i, weights: __m512i, x: __m512i) -> __m512i {
+    fn dot(self, to: __m512i, weights: __m512i, x: __m512i) -> __m512i {
         // SAFETY: the processor has the instruction (the type's invariant).
         unsafe { _mm512_dpbusd_epi32(to, weights, x) }
     }
