@@ -95,6 +95,7 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
         DType::F16 if wide => level == Level::Amx || rows <= 8 || rows >= 64,
         DType::F16 => (2..=4).contains(&rows),
         DType::BF16 => wide || (2..=4).contains(&rows) || rows >= 64,
+        DType::Q8_0 => level > Level::Avx2 || rows > 1,
         DType::Q5_0 => rows > 2,
         DType::Q5_K => !wide || rows > 1,
         DType::Q6_K => rows > 1,
