@@ -402,8 +402,9 @@ fn logits_of_both_kernels_are_near() {
             let norm = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>().sqrt();
             let apart: Vec<_> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
             let share = norm(&apart) / norm(&b);
-            // ggml rounds activations to f16, or to bytes with a scale in f16, for q4_K one scale for 256 of them.
-            assert!(share < if dtype == DType::F16 { 2e-3 } else { 6e-2 }, "{architecture} {dtype}: {share}");
+            // ggml rounds activations to f16, or to bytes with a scale in f16, for q4_K one scale for 256 of them. With AVX2,
+            // steps for q8_0 are about as large as these.
+            assert!(share < if dtype == DType::F16 { 2e-3 } else { 8e-2 }, "{architecture} {dtype}: {share}");
             let own = kernels::multiplies(dtype, [256, 512, 1, 1]);
             assert!(share > 0.0 || !own, "{architecture} {dtype}: ggml's kernels computed both");
         }
