@@ -32,7 +32,7 @@ struct Cli {
     /// Numbers of threads
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
     threads: Vec<usize>,
-    /// The types of the matrices
+    /// The types of the matrices, or files of models of that shape, such as mixtures that the example `quantize` makes of one
     #[arg(long, value_delimiter = ',', default_values_t = ["f16", "q8_0", "q4_0", "q4_K"].map(String::from))]
     types: Vec<String>,
     /// What is measured: `pp512` is a prompt of 512 tokens, `tg128` 128 steps, `tg32x8` 32 steps of 8 sequences
@@ -132,10 +132,14 @@ impl Engine {
 
 /// Writes a model, and returns the bytes that a step reads: all but the embedding, of which it reads a row.
 fn make(program: &Path, file: &Path, dtype: &str, cli: &Cli) -> Result<u64> {
-    let mut command = Command::new(program);
-    command.arg("make").arg(file).arg(dtype).args([cli.width, cli.layers].map(|n| n.to_string()));
-    command.args(cli.experts.then_some("experts"));
-    ensure!(command.status()?.success(), "{command:?} failed");
+    if Path::new(dtype).is_file() {
+        std::fs::copy(dtype, file)?;
+    } else {
+        let mut command = Command::new(program);
+        command.arg("make").arg(file).arg(dtype).args([cli.width, cli.layers].map(|n| n.to_string()));
+        command.args(cli.experts.then_some("experts"));
+        ensure!(command.status()?.success(), "{command:?} failed");
+    }
     let all = std::fs::metadata(file)?.len() as f64;
     let (width, layers) = (cli.width as f64, cli.layers as f64);
     let (attention, network) = (2.0 + 2.0 / 4.0, 3.0 * 3.0);

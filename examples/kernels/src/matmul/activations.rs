@@ -35,7 +35,7 @@ impl Block {
 pub(super) fn quantise<S: Set, T: Type>(s: S, row: &[f32], to: &mut [Block]) {
     let s = s.short();
     compiled!(s, {
-        let together = if types::whole::<S, T>() { T::BLOCKS } else { 1 };
+        let together = types::together::<S, T>();
         for (to, from) in to.chunks_mut(together).zip(row.chunks(together * BLOCK)) {
             let most = most::<S, T>(from);
             for (to, from) in to.iter_mut().zip(from.as_chunks::<BLOCK>().0) {

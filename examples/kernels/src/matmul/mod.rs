@@ -98,7 +98,7 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
         DType::Q8_0 => level > Level::Avx2 || rows > 1,
         DType::Q5_0 => rows > 2,
         DType::Q5_K => !wide || rows > 1,
-        DType::Q6_K => rows > 1,
+        DType::Q6_K | DType::IQ4_XS => rows > 1,
         _ => true,
     }
 }

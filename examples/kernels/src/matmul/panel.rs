@@ -142,7 +142,7 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
             *x = &row[i];
             s.fetch(*x, next * size_of::<Block>());
         }
-        if i % T::BLOCKS == 0 {
+        if i % types::together::<S, T>() == 0 {
             products = [[s.ints(0); V]; R];
         }
         if T::HALVES == 1 {
@@ -151,7 +151,7 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
             part::<S, T, R, V, { QUADS / 2 }, 0>(s, block, at, x, &mut products, &mut sums);
             part::<S, T, R, V, { QUADS / 2 }, 1>(s, block, at, x, &mut products, &mut sums);
         }
-        if types::whole::<S, T>() && (i + 1) % T::BLOCKS == 0 {
+        if types::whole::<S, T>() && (i + 1) % types::together::<S, T>() == 0 {
             scaled(s, &block.others, at, x, &products, &mut sums);
         }
         if T::OFFSETS {

@@ -27,22 +27,23 @@ fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// How values of so many rows are rounded: those of 256 together where scales are integers, which are those of few rows, and with
+/// How values of so many rows are rounded: more than 32 together where scales are integers, which are those of few rows, and with
 /// AVX2 of many; and there so that products of pairs with weights of 8 bits fit in 16.
 pub(crate) fn rounding(level: Level, dtype: DType, rows: usize) -> (usize, Option<f32>) {
     let avx2 = level == Level::Avx2;
-    let integers = match dtype {
-        DType::Q4_K | DType::Q5_K => rows <= 8 && (Level::Avx2..=Level::Amx).contains(&level),
-        DType::Q6_K => avx2 || rows <= 8 && (Level::Avx2..=Level::Amx).contains(&level),
-        DType::IQ4_XS => avx2,
-        _ => false,
+    let few = rows <= 8 && (Level::Avx2..=Level::Amx).contains(&level);
+    let together = match dtype {
+        DType::Q4_K | DType::Q5_K if few => 256,
+        DType::Q6_K if few || avx2 => 256,
+        DType::IQ4_XS if avx2 => 128,
+        _ => 32,
     };
     let pair = match dtype {
         DType::Q8_0 => Some(127.0),
         DType::IQ4_NL | DType::IQ4_XS => Some(134.0),
         _ => None,
     };
-    (if integers { 256 } else { 32 }, pair.filter(|_| avx2))
+    (together, pair.filter(|_| avx2))
 }
 
 /// Blocks of so many numbers rounded to 127 steps, or to so many for the sum of two.

@@ -178,9 +178,14 @@ pub(crate) const fn offset<S: Set, T: Type>() -> i32 {
     if T::BITS == 8 && !S::SIGNED { 128 } else { T::OFFSET }
 }
 
-/// Whether the products of a unit with many rows are summed as integers, by its scales.
+/// Whether products of several blocks with many rows are summed as integers, by their scales.
 pub(crate) const fn whole<S: Set, T: Type>() -> bool {
     S::NARROW && T::INTEGERS && !T::OFFSETS
+}
+
+/// The blocks of activations that share a scale where [`whole`]: fewer where pairs are limited, whose steps would be too large.
+pub(crate) const fn together<S: Set, T: Type>() -> usize {
+    if !whole::<S, T>() { 1 } else { if T::BITS == 8 { 4 } else { T::BLOCKS } }
 }
 
 /// What the size of the sum of a pair of activations is at most, or one less, where that times a weight must be below 2^15 (that of
