@@ -185,7 +185,7 @@ pub(crate) const fn whole<S: Set, T: Type>() -> bool {
 
 /// The blocks of activations that share a scale where [`whole`]: fewer where pairs are limited, whose steps would be too large.
 pub(crate) const fn together<S: Set, T: Type>() -> usize {
-    if !whole::<S, T>() { 1 } else { if T::BITS == 8 { 4 } else { T::BLOCKS } }
+    if whole::<S, T>() { if T::BITS == 8 { 4 } else { T::BLOCKS } } else { 1 }
 }
 
 /// What the size of the sum of a pair of activations is at most, or one less, where that times a weight must be below 2^15 (that of
