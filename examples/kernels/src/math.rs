@@ -67,7 +67,7 @@ fn fold(row: &[f32], start: f32, each: impl Fn(f32) -> f32, join: impl Fn(f32, f
             *lane = join(*lane, each(x));
         }
     }
-    for n in [8, 4, 2, 1] {
+    for n in [LANES / 2, LANES / 4, LANES / 8, LANES / 16] {
         for i in 0..n {
             lanes[i] = join(lanes[i], lanes[n + i]);
         }

@@ -130,11 +130,10 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
             }
         });
         let [by, factor] = T::factors(s, unit);
-        let offset = types::offset::<Avx<VNNI>, T>();
-        let more = if T::OFFSETS { factor } else { -offset as f32 * by };
+        let more = if T::OFFSETS { factor } else { -T::OFFSET as f32 * by };
         for ((all, sums), row) in all.iter_mut().zip(sums).zip(rows) {
             *all = s.mul_add(s.convert(sums), s.floats(by * row[u].scale), *all);
-            if T::OFFSETS || offset != 0 {
+            if T::OFFSETS || T::OFFSET != 0 {
                 let sums = avx2._mm256_madd_epi16(others, bytemuck::cast(row[u].sums));
                 *all = s.mul_add(s.convert(sums), s.floats(more * row[u].scale), *all);
             }
