@@ -404,7 +404,12 @@ fn logits_of_both_kernels_are_near() {
             let share = norm(&apart) / norm(&b);
             // ggml rounds activations to f16, or to bytes with a scale in f16, for q4_K one scale for 256 of them. With AVX2,
             // steps for q8_0 are about as large as these.
-            assert!(share < if dtype == DType::F16 { 2e-3 } else { 8e-2 }, "{architecture} {dtype}: {share}");
+            let allowed = match dtype {
+                DType::F16 => 2e-3,
+                DType::Q8_0 if kernels::describe().starts_with("AVX2") => 8e-2,
+                _ => 6e-2,
+            };
+            assert!(share < allowed, "{architecture} {dtype}: {share}");
             let own = kernels::multiplies(dtype, [256, 512, 1, 1]);
             assert!(share > 0.0 || !own, "{architecture} {dtype}: ggml's kernels computed both");
         }
