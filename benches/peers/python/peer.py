@@ -2,11 +2,16 @@
 
     peer.py ENGINE FOLDER THREADS
 
-ENGINE is torch, torch-compiled, onnx or onnx-int8; FOLDER has config.json and model.safetensors.
+ENGINE is torch, torch-compiled, onnx or onnx-int8; FOLDER has config.json and model.safetensors. onnxruntime has no variable that
+lowers its choice of instructions: PEERS_AVX2 names a folder for a copy of it that doesn't find AVX-512.
 """
 
+import importlib.util
 import json
+import os
 import pathlib
+import re
+import shutil
 import sys
 import time
 import warnings
@@ -78,6 +83,21 @@ class Encoder(torch.nn.Module):
 encoder = Encoder(load_file(folder / "model.safetensors")).eval()
 
 
+def lower(folder):
+    """Copies onnxruntime, lets its tests of the processor's bit for AVX-512 fail, and has the copy imported."""
+    package = pathlib.Path(importlib.util.find_spec("onnxruntime").origin).parent
+    copy = folder / "onnxruntime"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(package, copy)
+    (library,) = (copy / "capi").glob("onnxruntime_pybind11_state*.so")
+    # `test reg, 0x10000`, a jump, and `test al, 0xe0`: AVX-512F of the processor, and its registers of the system.
+    tests = re.compile(rb"(\xf7[\xc0-\xc7])\x00\x00\x01\x00(\x74.{1,8}\xa8\xe0)", re.DOTALL)
+    code, found = tests.subn(lambda found: found[1] + bytes(4) + found[2], library.read_bytes())
+    assert found == 4, f"{found} tests for AVX-512, where 1.31 has 4: is this another version?"
+    library.write_bytes(code)
+    sys.path.insert(0, str(folder))
+
+
 def exported(int8):
     """The session of onnxruntime, from a file that is written once."""
     import onnxruntime
@@ -105,6 +125,8 @@ if engine in ("torch", "torch-compiled"):
 else:
     import numpy
 
+    if "PEERS_AVX2" in os.environ:
+        lower(pathlib.Path(os.environ["PEERS_AVX2"], engine))
     session = exported(engine == "onnx-int8")
     name = session.get_inputs()[0].name
     embed = lambda sentences: session.run(None, {name: numpy.array(sentences, dtype=numpy.int64)})[0]

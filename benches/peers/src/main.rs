@@ -57,6 +57,10 @@ struct Cli {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Kind::USUAL)]
     engines: Vec<Kind>,
 
+    /// Let no engine use instructions beyond those of AVX2 and FMA
+    #[arg(long)]
+    avx2: bool,
+
     /// The Python that the environment of PyTorch and onnxruntime is made with
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
@@ -68,7 +72,7 @@ fn main() -> Result<()> {
         Some(n) => n,
         None => thread::available_parallelism()?.get(),
     };
-    let places = build::Places::find()?;
+    let places = build::Places::find(cli.avx2)?;
     places.model()?;
     let mut running: Vec<Running> = Vec::new();
     for kind in &cli.engines {
