@@ -258,7 +258,10 @@ fn some_tiles<S: Set, const R: usize>(s: S, all_rows: &[&[f32]], panel: &[Row], 
                     rows[i] = &all_rows[row][..deep];
                     next[i] = &all_rows[(row + R).min(last)][..deep];
                 }
-                let sums = tile::<S, R>(s, rows, next, strip);
+                let sums = match first {
+                    0 => tile::<S, R, true>(s, rows, next, strip),
+                    _ => tile::<S, R, false>(s, rows, next, strip),
+                };
                 for (all, sums) in all[first..].iter_mut().zip(sums) {
                     let all: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut all.0);
                     for (all, sum) in all[2 * at..].iter_mut().zip(sums) {
@@ -273,9 +276,10 @@ fn some_tiles<S: Set, const R: usize>(s: S, all_rows: &[&[f32]], panel: &[Row], 
 /// The numbers of a cache line.
 const LINE: usize = 16;
 
-/// The products of `R` rows and a strip. Fetches the next rows. (Sums that begin with others would be left in memory.)
+/// The products of `R` rows and a strip. Fetches the next rows, and, with the first ones, what lies behind the strip, such as the next.
+/// (Sums that begin with others would be left in memory.)
 #[inline(always)]
-fn tile<S: Set, const R: usize>(
+fn tile<S: Set, const R: usize, const FIRST: bool>(
     s: S,
     rows: [&[f32]; R],
     next: [&[f32]; R],
@@ -284,6 +288,9 @@ fn tile<S: Set, const R: usize>(
     let (rows, next) = (parts(rows, 0..strip.len()), parts(next, 0..strip.len()));
     let mut sums = [[S::Floats::zeroed(); 2]; R];
     for (k, numbers) in strip.iter().enumerate() {
+        if FIRST {
+            s.fetch(numbers, size_of_val(strip));
+        }
         if k % LINE == 0 {
             for row in next {
                 s.fetch(&row[k], 0);
