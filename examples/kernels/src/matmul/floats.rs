@@ -7,7 +7,7 @@ use super::panel::HALF;
 use super::set::{Set, compiled};
 use super::{Row, WIDTH, parts, resize};
 
-/// The numbers of all rows of activations that are multiplied at a time, where there are few: they stay in the nearest cache.
+/// The numbers in a part of all rows of activations, where they are few: they stay in the nearest cache.
 const NEAR: usize = 4096;
 
 /// The rows of a panel that stay in the nearest cache, with the rows of activations that are multiplied.
@@ -65,11 +65,11 @@ impl Float for Bf16 {
     }
 }
 
-/// Copies rows in parts of [`DEEP`] numbers: the first part of each row, then the second of each, and so on. What is multiplied at a
-/// time lies together then: rows that are a power of two apart would take the same few places of a cache.
+/// Copies rows in parts, of [`DEEP`] numbers if they are many: the first part of each row, then the second of each, and so on. What is
+/// multiplied at a time lies together then: rows that are a power of two apart would take the same few places of a cache.
 pub(super) fn in_parts<'a, 'm>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'m mut Vec<f32>) -> Vec<&'m [f32]> {
     let depth = row(0).len();
-    let deep = DEEP.min(depth);
+    let deep = depth.min(if n > FEW { DEEP } else { NEAR / n / DEEP * DEEP });
     let to = resize(to, n * depth);
     for (part, from) in to.chunks_mut(n * deep).zip((0..depth).step_by(deep)) {
         let deep = part.len() / n;
@@ -89,12 +89,10 @@ pub(super) fn product<S: Set, T: Float>(
 ) {
     // As many sums as registers hold.
     match n {
-        1 => return few::<S, T, 8, 1>(s, columns, rows, put),
-        2 => return few::<S, T, 4, 2>(s, columns, rows, put),
-        3 | 4 if S::LANES == HALF => return few::<S, T, 4, 4>(s, columns, rows, put),
-        3 | 4 => return few::<S, T, 2, 4>(s, columns, rows, put),
-        5..=FEW if S::LANES == HALF => return few::<S, T, 2, 8>(s, columns, rows, put),
-        5..=FEW => return few::<S, T, 1, 8>(s, columns, rows, put),
+        1 => return few::<S, T, 8, 1, 1>(s, columns, (n, rows), put),
+        2 => return few::<S, T, 4, 2, 2>(s, columns, (n, rows), put),
+        3..=FEW if S::LANES == HALF => return few::<S, T, 4, 4, FEW>(s, columns, (n, rows), put),
+        3..=FEW => return few::<S, T, 2, 4, FEW>(s, columns, (n, rows), put),
         _ => {}
     }
     let sums = resize(sums, n);
@@ -107,38 +105,41 @@ pub(super) fn product<S: Set, T: Float>(
     sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
 }
 
-/// The products of up to `N` rows of activations, `C` columns at a time. The columns are far apart: memory is read faster at
-/// several places at once.
-fn few<S: Set, T: Float, const C: usize, const N: usize>(
+/// The products of up to `MOST` rows of activations, `C` columns and `N` rows at a time. The columns are far apart: memory is read
+/// faster at several places at once.
+fn few<S: Set, T: Float, const C: usize, const N: usize, const MOST: usize>(
     s: S,
     columns: &[&[u8]; WIDTH],
-    rows: &[&[f32]],
+    (n, rows): (usize, &[&[f32]]),
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
-    let x: [&[S::Bytes4]; N] = std::array::from_fn(|i| vectors(rows[i.min(rows.len() - 1)]));
     let sums = compiled!(s, {
         let apart = const { WIDTH / C };
         let columns = columns.map(vectors::<T::Bytes<S>, _>);
-        let deep = x[0].len();
-        let mut all = [[0.0; WIDTH]; N];
-        for from in (0..deep).step_by(NEAR / N / S::LANES) {
-            let part = from..deep.min(from + NEAR / N / S::LANES);
-            let some = parts(x, part.clone());
+        let mut all = [[S::Floats::zeroed(); WIDTH]; MOST];
+        for (rows, from) in rows.chunks_exact(n).zip((0..).step_by(rows[0].len() / S::LANES)) {
+            let x: [&[S::Bytes4]; MOST] = std::array::from_fn(|i| vectors(rows[i.min(n - 1)]));
             for i in 0..apart {
                 // Behind the last column at each place come the first ones of the next `WIDTH` columns.
                 let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
-                let several = std::array::from_fn(|c| &columns[i + c * apart][part.clone()]);
-                let sums = dot::<S, T, C, N>(s, several, some, next * size_of_val(columns[0]));
-                for (all, sums) in all.iter_mut().zip(sums) {
-                    for (c, sum) in sums.into_iter().enumerate() {
-                        all[i + c * apart] += sum;
+                let several = std::array::from_fn(|c| &columns[i + c * apart][from..][..x[0].len()]);
+                for (first, x) in (0..n).step_by(N).zip(x.as_chunks().0) {
+                    let sums = dot::<S, T, C, N>(s, several, *x, next * size_of_val(columns[0]));
+                    for (all, sums) in all[first..].iter_mut().zip(sums) {
+                        for (c, sum) in sums.into_iter().enumerate() {
+                            all[i + c * apart] = s.mul_add(sum, s.floats(1.0), all[i + c * apart]);
+                        }
                     }
                 }
             }
         }
-        all
+        let mut sums = [[0.0; WIDTH]; MOST];
+        for (to, from) in sums.as_flattened_mut().iter_mut().zip(all.as_flattened()).take(n * WIDTH) {
+            *to = s.sum(*from);
+        }
+        sums
     });
-    sums.iter().enumerate().take(rows.len()).for_each(|(i, sums)| put(i, sums));
+    sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, sums));
 }
 
 /// Numbers, as many at a time as a vector has.
@@ -155,7 +156,7 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
     columns: [&[T::Bytes<S>]; C],
     rows: [&[S::Bytes4]; N],
     ahead: usize,
-) -> [[f32; C]; N] {
+) -> [[S::Floats; C]; N] {
     let n = rows[0].len();
     let (columns, rows) = (parts(columns, 0..n), parts(rows, 0..n));
     let mut sums = [[S::Floats::zeroed(); C]; N];
@@ -168,13 +169,7 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
             }
         }
     }
-    let mut all = [[0.0; C]; N];
-    for (all, sums) in all.iter_mut().zip(sums) {
-        for (all, sum) in all.iter_mut().zip(sums) {
-            *all = s.sum(sum);
-        }
-    }
-    all
+    sums
 }
 
 /// Unpacks as many numbers of each of [`WIDTH`] rows of the matrix, from `from` on, as the panel is deep: they become its columns.

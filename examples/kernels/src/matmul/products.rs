@@ -8,7 +8,7 @@ use ggml::ops::{CustomOp, CustomOptions, Operands, Rows};
 
 use super::activations::{self, BLOCK, Block};
 use super::blocks;
-use super::floats::{self, FEW, Float};
+use super::floats::{self, Float};
 use super::panel::Panel;
 use super::set::Set;
 use super::types::Type;
@@ -144,12 +144,11 @@ pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
                     floats::product::<S, T>(s, &group.columns(part), (n, rows), (float_panel, sums), put);
                 });
             };
-            if n > FEW {
+            if n > 2 {
                 multiply(&floats::in_parts(n, |i| group.activations(i), parts));
             } else {
                 // Without a list, and so without allocating.
-                let few: [_; FEW] = std::array::from_fn(|i| group.activations(i.min(n - 1)));
-                multiply(&few[..n]);
+                multiply(&[group.activations(0), group.activations(n - 1)][..n]);
             }
         }
     })
