@@ -48,7 +48,7 @@ pub(crate) fn compute<'c>(
 #[test]
 fn matmul_kernel_equals_plain_rust() {
     let mut rng = fastrand::Rng::with_seed(1);
-    for (depth, columns, rows) in [(1, 1, 1), (5, 33, 7), (64, 32, 8), (40, 70, 9), (17, 96, 150)] {
+    for (depth, columns, rows) in [(1, 1, 1), (5, 33, 7), (600, 32, 3), (64, 32, 8), (40, 70, 9), (17, 96, 150)] {
         let (w, b) = (random(&mut rng, depth * columns), random(&mut rng, columns));
         let (x, residual) = (random(&mut rng, depth * rows), random(&mut rng, columns * rows));
         let (scale, shift) = (random(&mut rng, columns), random(&mut rng, columns));
@@ -88,7 +88,9 @@ fn matmul_kernel_equals_plain_rust() {
                 let mut floats = vec![(input, &x[..])];
                 floats.extend(with.map(|and| (and, &residual[..])));
                 let found = compute(&ctx, threads, out, &floats, None);
-                close(&found, &expected, 3e-6, &format!("{depth} {columns} {rows} {level:?} {:?}", linear.then));
+                // Each sum is rounded.
+                let allowed = 3e-6 * (depth as f64 / 64.0).max(1.0).sqrt();
+                close(&found, &expected, allowed, &format!("{depth} {columns} {rows} {level:?} {:?}", linear.then));
             }
         }
     }

@@ -8,7 +8,7 @@ use super::set::{Set, compiled};
 use super::{Row, WIDTH, parts, resize};
 
 /// The numbers in a part of all rows of activations, where they are few: they stay in the nearest cache.
-const NEAR: usize = 4096;
+pub(super) const NEAR: usize = 4096;
 
 /// The rows of a panel that stay in the nearest cache, with the rows of activations that are multiplied.
 pub(super) const DEEP: usize = 256;
@@ -65,11 +65,15 @@ impl Float for Bf16 {
     }
 }
 
-/// Copies rows in parts, of [`DEEP`] numbers if they are many: the first part of each row, then the second of each, and so on. What is
-/// multiplied at a time lies together then: rows that are a power of two apart would take the same few places of a cache.
-pub(super) fn in_parts<'a, 'm>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'m mut Vec<f32>) -> Vec<&'m [f32]> {
-    let depth = row(0).len();
-    let deep = depth.min(if n > FEW { DEEP } else { NEAR / n / DEEP * DEEP });
+/// Copies rows in parts of [`DEEP`] numbers, or more if those of all rows are `near` at most: the first part of each row, then the second
+/// of each, and so on. What is multiplied at a time lies together then: rows that are a power of two apart would take the same few
+/// places of a cache.
+pub(super) fn in_parts<'a>(
+    (n, near): (usize, usize),
+    row: impl Fn(usize) -> &'a [f32],
+    to: &'a mut Vec<f32>,
+) -> Vec<&'a [f32]> {
+    let (depth, deep) = (row(0).len(), DEEP.max(near / n / DEEP * DEEP));
     let to = resize(to, n * depth);
     for (part, from) in to.chunks_mut(n * deep).zip((0..depth).step_by(deep)) {
         let deep = part.len() / n;
@@ -78,7 +82,7 @@ pub(super) fn in_parts<'a, 'm>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &
     to.chunks(n * deep).flat_map(|part| part.chunks_exact(part.len() / n)).collect()
 }
 
-/// The products of columns and `n` rows of activations: a few rows as they are, or the parts of many. Matrices stay packed where the
+/// The products of columns and `n` rows of activations: one or two rows as they are, or the parts of more. Matrices stay packed where the
 /// rows are few.
 pub(super) fn product<S: Set, T: Float>(
     s: S,

@@ -8,7 +8,7 @@ use ggml::ops::{CustomOp, CustomOptions, Operands, Rows};
 
 use super::activations::{self, BLOCK, Block};
 use super::blocks;
-use super::floats::{self, Float};
+use super::floats::{self, Float, NEAR};
 use super::panel::Panel;
 use super::set::Set;
 use super::types::Type;
@@ -136,8 +136,7 @@ pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
         pick(operands, picked);
         let x = operands.rows::<f32>(1);
         for rows in picked.chunk_by(|a, b| a.expert == b.expert) {
-            let group = Group { operands, x, rows };
-            let n = rows.len();
+            let (group, n) = (Group { operands, x, rows }, rows.len());
             let mut multiply = |rows: &[&[f32]]| {
                 out.each(|part, put| {
                     let put = &mut |i, values: &[f32]| put(group.place(i), values);
@@ -145,7 +144,7 @@ pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
                 });
             };
             if n > 2 {
-                multiply(&floats::in_parts(n, |i| group.activations(i), parts));
+                multiply(&floats::in_parts((n, NEAR), |i| group.activations(i), parts));
             } else {
                 // Without a list, and so without allocating.
                 multiply(&[group.activations(0), group.activations(n - 1)][..n]);

@@ -30,8 +30,7 @@ type Done<'a> = &'a mut dyn FnMut(usize, usize, &[f32; WIDTH]);
 
 impl Debug for UnpackedPanels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { level, dtype, depth, .. } = self;
-        write!(f, "UnpackedPanels({level:?}, {dtype}, {depth} deep)")
+        write!(f, "UnpackedPanels({:?}, {}, {} deep)", self.level, self.dtype, self.depth)
     }
 }
 
@@ -69,7 +68,7 @@ impl UnpackedPanels {
 
     fn multiply_floats<S: Set>(&self, s: S, rows: &[&[f32]], done: Done<'_>) {
         let (mut numbers, n) = (Vec::new(), rows.len());
-        let parts = floats::in_parts(n, |i| &rows[i][..self.depth], &mut numbers);
+        let parts = floats::in_parts((n, 0), |i| &rows[i][..self.depth], &mut numbers);
         let mut sums = vec![Row::zeroed(); n];
         for (i, panel) in self.floats.chunks_exact(self.depth).enumerate() {
             sums.fill(Row::zeroed());
