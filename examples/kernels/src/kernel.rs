@@ -29,7 +29,8 @@ pub(crate) trait Kernel: Sized + Send + Sync + 'static {
         operands: &[Tensor<'c>],
         shape: [i64; 4],
     ) -> Result<Tensor<'c>> {
-        let made = with_set!(level.max(Level::Plain), s => ctx.custom::<f32>(operands, shape, CustomOptions::new(), move |out, operands| {
+        let how = CustomOptions::new();
+        let made = with_set!(level.max(Level::Plain), s => ctx.custom::<f32>(operands, shape, how, move |out, operands| {
             let kernel = &self;
             compiled!(s, kernel.rows(s, out, &operands));
         }));

@@ -101,7 +101,7 @@ pub(super) fn product<S: Set, T: Float>(
     }
     let sums = resize(sums, n);
     sums.fill(Row::zeroed());
-    for (rows, from) in rows.chunks_exact(n).zip((0..).step_by(DEEP)) {
+    for (rows, from) in rows.chunks_exact(n).zip((0..).step_by(rows[0].len())) {
         let panel = resize(panel, rows[0].len());
         unpack::<S, T>(s, columns, from, panel);
         tiles(s, rows, panel, sums);
