@@ -141,7 +141,8 @@ impl<'a> RawOperand<'a> {
         Self { dtype, ne, nb, row: row.filter(|_| nb[0] == dtype.type_size() || ne[0] == 1), bytes }
     }
 
-    /// The bytes of a row. Rows must be contiguous.
+    /// The bytes of a row. Rows must be contiguous. (It is inlined in other crates, so that what is the same for many rows is asked once.)
+    #[inline]
     fn row(&self, [i1, i2, i3]: [usize; 3]) -> &'a [u8] {
         let ([_, n1, n2, n3], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
         assert!(i1 < n1 && i2 < n2 && i3 < n3, "row {:?} of an operand of shape {:?}", [i1, i2, i3], self.ne);
@@ -206,10 +207,12 @@ impl<'a> Operands<'a> {
     /// # Panics
     ///
     /// If there is no such operand or row, or its rows are not contiguous.
+    #[inline]
     pub fn bytes(&self, n: usize, row: [usize; 3]) -> &'a [u8] {
         self.operand(n).row(row)
     }
 
+    #[inline]
     #[expect(clippy::panic, reason = "as indexing does")]
     fn operand(&self, n: usize) -> &RawOperand<'a> {
         let Some(operand) = self.list.get(n).and_then(Option::as_ref) else { panic!("operand {n} of {}", self.len()) };
@@ -265,6 +268,7 @@ impl<'a, T: Element> Rows<'a, T> {
     /// # Panics
     ///
     /// If there is no such row, or rows are not contiguous, as in a transposed operand; use [`Rows::at`] then.
+    #[inline]
     pub fn row(&self, i: [usize; 3]) -> &'a [T] {
         bytemuck::cast_slice(self.operand.row(i))
     }

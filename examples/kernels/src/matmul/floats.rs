@@ -96,7 +96,7 @@ pub(super) fn product<S: Set, T: Float>(
         1 => return few::<S, T, 8, 1, 1>(s, columns, (n, rows), put),
         2 => return few::<S, T, 4, 2, 2>(s, columns, (n, rows), put),
         3..=FEW if S::LANES == HALF => return few::<S, T, 4, 4, FEW>(s, columns, (n, rows), put),
-        3..=FEW => return few::<S, T, 2, 4, FEW>(s, columns, (n, rows), put),
+        3..=FEW => return few::<S, T, 3, 4, FEW>(s, columns, (n, rows), put),
         _ => {}
     }
     let sums = resize(sums, n);
@@ -118,15 +118,16 @@ fn few<S: Set, T: Float, const C: usize, const N: usize, const MOST: usize>(
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     let sums = compiled!(s, {
-        let apart = const { WIDTH / C };
+        let apart = const { WIDTH.div_ceil(C) };
         let columns = columns.map(vectors::<T::Bytes<S>, _>);
-        let mut all = [[S::Floats::zeroed(); WIDTH]; MOST];
+        // Three columns at a time make one more than there are: the last is multiplied twice.
+        let mut all = [[S::Floats::zeroed(); WIDTH + 1]; MOST];
         for (rows, from) in rows.chunks_exact(n).zip((0..).step_by(rows[0].len() / S::LANES)) {
             let x: [&[S::Bytes4]; MOST] = std::array::from_fn(|i| vectors(rows[i.min(n - 1)]));
             for i in 0..apart {
                 // Behind the last column at each place come the first ones of the next `WIDTH` columns.
                 let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
-                let several = std::array::from_fn(|c| &columns[i + c * apart][from..][..x[0].len()]);
+                let several = std::array::from_fn(|c| &columns[(i + c * apart).min(WIDTH - 1)][from..][..x[0].len()]);
                 for (first, x) in (0..n).step_by(N).zip(x.as_chunks().0) {
                     let sums = dot::<S, T, C, N>(s, several, *x, next * size_of_val(columns[0]));
                     for (all, sums) in all[first..].iter_mut().zip(sums) {
@@ -138,8 +139,10 @@ fn few<S: Set, T: Float, const C: usize, const N: usize, const MOST: usize>(
             }
         }
         let mut sums = [[0.0; WIDTH]; MOST];
-        for (to, from) in sums.as_flattened_mut().iter_mut().zip(all.as_flattened()).take(n * WIDTH) {
-            *to = s.sum(*from);
+        for (sums, all) in sums.iter_mut().zip(&all).take(n) {
+            for (to, from) in sums.iter_mut().zip(all) {
+                *to = s.sum(*from);
+            }
         }
         sums
     });
@@ -165,11 +168,16 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
     let (columns, rows) = (parts(columns, 0..n), parts(rows, 0..n));
     let mut sums = [[S::Floats::zeroed(); C]; N];
     for k in 0..n {
-        for (c, column) in columns.iter().enumerate() {
+        // All registers of AVX2: 12 sums, three columns and a row. The rows that come first would be kept in four of them.
+        let mut w = [S::Floats::zeroed(); C];
+        for (w, column) in w.iter_mut().zip(columns) {
             s.fetch(&column[k], ahead);
-            let w = T::load(s, &column[k]);
-            for (sums, row) in sums.iter_mut().zip(rows) {
-                sums[c] = s.mul_add(w, bytemuck::cast(row[k]), sums[c]);
+            *w = T::load(s, &column[k]);
+        }
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let x = bytemuck::cast(row[k]);
+            for (sum, w) in sums.iter_mut().zip(w) {
+                *sum = s.mul_add(w, x, *sum);
             }
         }
     }

@@ -189,5 +189,9 @@ fn parts<T, const N: usize>(mut rows: [&[T]; N], part: Range<usize>) -> [&[T]; N
 
 /// Rows of the matrix, or of an expert's, for [`WIDTH`] columns of the product.
 fn weights<'a>(operands: &Operands<'a>, part: usize, expert: usize) -> [&'a [u8]; WIDTH] {
-    std::array::from_fn(|i| operands.bytes(0, [part * WIDTH + i, expert, 0]))
+    let mut rows: [&[u8]; WIDTH] = [&[]; WIDTH];
+    for (i, row) in rows.iter_mut().enumerate() {
+        *row = operands.bytes(0, [part * WIDTH + i, expert, 0]);
+    }
+    rows
 }
