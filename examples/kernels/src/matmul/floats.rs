@@ -138,15 +138,13 @@ fn few<S: Set, T: Float, const C: usize, const N: usize, const MOST: usize>(
                 }
             }
         }
-        let mut sums = [[0.0; WIDTH]; MOST];
-        for (sums, all) in sums.iter_mut().zip(&all).take(n) {
-            for (to, from) in sums.iter_mut().zip(all) {
-                *to = s.sum(*from);
-            }
+        let mut sums = [[0.0; WIDTH + 1]; MOST];
+        for (to, from) in sums.as_flattened_mut().iter_mut().zip(all.as_flattened()).take(n * (WIDTH + 1)) {
+            *to = s.sum(*from);
         }
         sums
     });
-    sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, sums));
+    sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, &sums[..WIDTH]));
 }
 
 /// Numbers, as many at a time as a vector has.
