@@ -244,18 +244,11 @@ impl fmt::Debug for Operands<'_> {
 /// assert_eq!(run.get::<f32>(y)?, [3.0, 5.0, 7.0]);
 /// # Ok::<(), ggml::Error>(())
 /// ```
+#[derive(Clone, Copy)]
 pub struct Rows<'a, T> {
     operand: RawOperand<'a>,
     life: PhantomData<&'a [T]>,
 }
-
-impl<T> Clone for Rows<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Rows<'_, T> {}
 
 impl<'a, T: Element> Rows<'a, T> {
     /// The dimensions, in ggml's order (`ne`).
