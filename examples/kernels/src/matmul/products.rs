@@ -146,7 +146,7 @@ pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
             if n > 2 {
                 multiply(&floats::in_parts((n, NEAR), |i| group.activations(i), parts));
             } else {
-                // Without a list, and so without allocating.
+                // As they are: nothing is copied.
                 multiply(&[group.activations(0), group.activations(n - 1)][..n]);
             }
         }
