@@ -19,7 +19,7 @@ mod types;
 mod unpacked;
 
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use bytemuck::Zeroable;
 use ggml::{
@@ -85,6 +85,9 @@ pub fn mul_mat_own<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result
     product_at(level(), ctx, [w, x], None)
 }
 
+/// Whether ggml's kernels have the processor's products of `bf16`.
+static MULTIPLIES_BF16: LazyLock<bool> = LazyLock::new(|| ggml::cpu::features().is_ok_and(|has| has.avx512_bf16));
+
 /// Whether the product of so many rows was measured to be faster than ggml's.
 fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     let wide = level >= Level::Avx512;
@@ -92,13 +95,14 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
         // Nothing was measured on ARM: who turns these kernels on gets them.
         _ if level >= Level::Neon => true,
         DType::F32 => rows >= 64,
-        DType::F16 if wide => level == Level::Amx || rows <= 8 || rows >= 64,
+        DType::F16 if wide => rows > 1 && (level == Level::Amx || rows <= 8 || rows >= 64),
         DType::F16 => matches!(rows, 2..=4 | 8),
-        DType::BF16 => wide || matches!(rows, 2..=4 | 7 | 8 | 64..),
-        DType::Q8_0 => level > Level::Avx2 || rows > 1,
+        DType::BF16 if wide && *MULTIPLIES_BF16 => matches!(rows, 2..=8),
+        DType::BF16 if wide => rows > 1,
+        DType::BF16 => matches!(rows, 2..=4 | 7 | 8 | 64..),
         DType::Q5_0 => rows > 2,
         DType::Q5_K => !wide || rows > 1,
-        DType::Q6_K | DType::IQ4_XS => rows > 1,
+        DType::Q8_0 | DType::Q6_K | DType::IQ4_XS => rows > 1,
         _ => true,
     }
 }
