@@ -11,7 +11,7 @@ use kernels::{Attention, Linear, Part, Then};
 
 use crate::config::Config;
 
-/// A layer as five custom operations.
+/// A layer as seven custom operations: each norm is one, too.
 #[derive(Debug)]
 pub struct Layer {
     /// Queries, keys and values, concatenated.

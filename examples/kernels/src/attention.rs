@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use bytemuck::Zeroable;
 use ggml::{
     Context, DType, Tensor,
-    ops::{Operands, RowsMut},
+    ops::{CustomOptions, Operands, RowsMut},
 };
 use half::f16;
 
@@ -54,7 +54,7 @@ impl Attention {
             ensure!(mask.ne() == expected, "the mask should have the shape {expected:?}, but has {:?}", mask.ne());
             dense(mask, DType::F16)?;
         }
-        self.operation(self.level, ctx, &operands, [width, tokens, sentences, 1])
+        self.operation(self.level, CustomOptions::new(), ctx, &operands, [width, tokens, sentences, 1])
     }
 }
 
@@ -73,10 +73,7 @@ impl Kernel for Attention {
                 _ => tokens,
             };
             if tokens == 0 {
-                for (_, out) in out {
-                    out.fill(0.0);
-                }
-                continue;
+                continue; // they hold zeros
             }
             let queries: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
             let others: Vec<_> = (0..tokens).map(|i| x.row([i, sentence, 0])).collect();
@@ -97,7 +94,7 @@ impl Kernel for Attention {
                     }
                     for (panel, first) in keys.chunks_exact(size).zip((0..).step_by(WIDTH)) {
                         let mut sums = [Row::zeroed(); ROWS];
-                        tiles(s, rows, panel, &mut sums[..rows.len()]);
+                        tiles(s, rows, (panel, 0), &mut sums[..rows.len()]);
                         for (scores, sums) in scores.chunks_exact_mut(padded).zip(&sums) {
                             scores[first..][..WIDTH].copy_from_slice(&sums.0);
                         }
@@ -111,7 +108,7 @@ impl Kernel for Attention {
                     }
                     for (panel, first) in values.chunks_exact(tokens).zip((0..size).step_by(WIDTH)) {
                         let mut sums = [Row::zeroed(); ROWS];
-                        tiles(s, rows, panel, &mut sums[..rows.len()]);
+                        tiles(s, rows, (panel, 0), &mut sums[..rows.len()]);
                         for (((_, out), sums), share) in out.iter_mut().zip(&sums).zip(shares) {
                             let out = &mut out[head + first..head + size.min(first + WIDTH)];
                             out.iter_mut().zip(&sums.0).for_each(|(out, x)| *out = x * share);

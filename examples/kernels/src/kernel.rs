@@ -25,11 +25,11 @@ pub(crate) trait Kernel: Sized + Send + Sync + 'static {
     fn operation<'c>(
         self,
         level: Level,
+        how: CustomOptions,
         ctx: &'c Context,
         operands: &[Tensor<'c>],
         shape: [i64; 4],
     ) -> Result<Tensor<'c>> {
-        let how = CustomOptions::new();
         let made = with_set!(level.max(Level::Plain), s => ctx.custom::<f32>(operands, shape, how, move |out, operands| {
             let kernel = &self;
             compiled!(s, kernel.rows(s, out, &operands));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use ggml::{
     Context, DType, Tensor,
-    ops::{Operands, RowsMut},
+    ops::{CustomOptions, Operands, RowsMut},
 };
 
 use super::kernel::{Kernel, dense};
@@ -15,8 +15,8 @@ use super::matmul::{Level, Set, UnpackedPanels, WIDTH, level};
 /// The number of rows whose results stay in the cache together.
 const BLOCK: usize = 72;
 
-/// A row of the result, with its index.
-type IndexedRow<'a> = ([usize; 3], &'a mut [f32]);
+/// Up to so many rows, threads share the columns of floats: each reads a part of the matrix, which is slower than to multiply it.
+const FEW: i64 = 64;
 
 /// The operation on the result.
 #[derive(Debug)]
@@ -59,10 +59,7 @@ impl Part {
         let size = dtype.row_size(i64::try_from(depth)?).context("rows of weights are no whole blocks")?;
         let expected = size.checked_mul(columns).context("no matrix is so large")?;
         let found = bytes.len();
-        ensure!(
-            found == expected,
-            "{columns} rows of {depth} numbers in {dtype} take {expected} bytes, but {found} are there"
-        );
+        ensure!(found == expected, "{found} bytes, not the {expected} of {columns} rows of {depth} numbers in {dtype}");
         Ok(Self { weights: UnpackedPanels::new(level, dtype, bytes, columns)?, bias: bias.to_vec() })
     }
 }
@@ -106,67 +103,79 @@ impl Linear {
     /// # Errors
     /// If the operands have other shapes or types, or rows that are not contiguous, and those of [`Context::custom`].
     pub fn apply<'c>(self: &Arc<Self>, ctx: &'c Context, x: Tensor<'c>, and: Option<Tensor<'c>>) -> Result<Tensor<'c>> {
-        let operands: Vec<_> = [x].into_iter().chain(and).collect();
         let [n0, n1, n2, n3] = x.ne();
         let depth = self.depth();
         ensure!(usize::try_from(n0) == Ok(depth), "rows should have {depth} numbers, but have {n0}");
-        let shape = [i64::try_from(self.columns())?, n1, n2, n3];
+        let columns = i64::try_from(self.columns())?;
+        let shape = [columns, n1, n2, n3];
         let expected = matches!(self.then, Then::AddNorm { .. }).then_some(shape);
         ensure!(and.map(Tensor::ne) == expected, "the operand to add should have the shape {expected:?}");
-        for &t in &operands {
+        for t in [x].into_iter().chain(and) {
             dense(t, DType::F32)?;
         }
-        Arc::clone(self).operation(self.level, ctx, &operands, shape)
+        let rows = n1 * n2 * n3;
+        let fits = |part: &Part| part.weights.dtype == DType::F32 && part.bias.len().is_multiple_of(WIDTH);
+        let shared = rows <= FEW && self.parts.iter().all(fits);
+        let how = CustomOptions::new();
+        let (width, split) = if shared { (i64::try_from(WIDTH)?, how.with_split(1)) } else { (columns, how) };
+        let (product, norm) = (Product(Arc::clone(self)), Norm(Arc::clone(self)));
+        let product = product.operation(self.level, split, ctx, &[x], [width, columns / width, rows, 1])?;
+        let product = ctx.reshape(product, shape)?;
+        let Some(and) = and else { return Ok(product) };
+        norm.operation(self.level, how, ctx, &[product, and], shape)
     }
 }
 
-impl Kernel for Arc<Linear> {
+/// The product with all matrices. Rows of the result are whole, or have the columns of a panel.
+struct Product(Arc<Linear>);
+
+impl Kernel for Product {
     #[inline(always)]
-    fn rows<S: Set>(&self, _: S, mut all: RowsMut<'_, f32>, operands: &Operands<'_>) {
+    fn rows<S: Set>(&self, _: S, all: RowsMut<'_, f32>, operands: &Operands<'_>) {
         let x = operands.rows::<f32>(0);
-        loop {
-            let mut out: Vec<_> = all.by_ref().take(BLOCK).collect();
-            if out.is_empty() {
-                break;
-            }
-            let rows: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
-            let mut blocks = None;
-            let mut first = 0;
-            for Part { weights, bias, .. } in &self.parts {
-                weights.multiply(&rows, &mut blocks, &mut |panel, row, sums| {
+        let ([_, n1, n2, _], [width, ..]) = (x.shape(), all.shape());
+        let mut all: Vec<_> = all.collect();
+        let Some(&([start, at, _], _)) = all.first() else { return };
+        let n = all.iter().take_while(|([_, row, _], _)| *row == at).count();
+        let ours = start * width..(start + n) * width;
+        for out in all.chunks_mut(BLOCK * n) {
+            let rows = out.iter().step_by(n).map(|&([_, i, _], _)| x.row([i % n1, i / n1 % n2, i / n1 / n2]));
+            let rows: Vec<_> = rows.collect();
+            let (mut blocks, mut first) = (None, 0);
+            for Part { weights, bias } in &self.0.parts {
+                let [from, to] = [ours.start, ours.end].map(|column| column.clamp(first, first + bias.len()) - first);
+                let panels = from / WIDTH..to.div_ceil(WIDTH);
+                weights.multiply((&rows, panels), &mut blocks, &mut |panel, row, sums| {
+                    let column = first + panel * WIDTH;
+                    let out = &mut out[row * n + column / width - start].1[column % width..];
                     let bias = &bias[panel * WIDTH..];
-                    let out = &mut out[row].1[first + panel * WIDTH..];
-                    for ((out, sum), bias) in out.iter_mut().zip(sums).zip(bias) {
-                        *out = sum + bias;
-                    }
+                    out.iter_mut().zip(sums).zip(bias).for_each(|((out, sum), bias)| *out = sum + bias);
                 });
                 first += bias.len();
             }
-            self.then.apply(operands, out);
-        }
-    }
-}
-
-impl Then {
-    /// Applies the operation while the rows are in the cache.
-    #[inline(always)]
-    fn apply(&self, operands: &Operands<'_>, rows: Vec<IndexedRow<'_>>) {
-        match self {
-            Self::Nothing => {}
-            Self::Gelu => {
-                for (_, row) in rows {
-                    for x in row {
+            if matches!(self.0.then, Then::Gelu) {
+                // While they are in the cache.
+                for (_, row) in out {
+                    for x in row.iter_mut() {
                         *x = math::gelu(*x);
                     }
                 }
             }
-            Self::AddNorm { scale, shift, eps } => {
-                let and = operands.rows::<f32>(1);
-                for (i, row) in rows {
-                    row.iter_mut().zip(and.row(i)).for_each(|(x, y)| *x += y);
-                    math::norm(row, scale, shift, *eps);
-                }
-            }
+        }
+    }
+}
+
+/// The sum of two operands, with rows normalised.
+struct Norm(Arc<Linear>);
+
+impl Kernel for Norm {
+    #[inline(always)]
+    fn rows<S: Set>(&self, _: S, all: RowsMut<'_, f32>, operands: &Operands<'_>) {
+        let Then::AddNorm { scale, shift, eps } = &self.0.then else { return };
+        let [a, b] = [0, 1].map(|i| operands.rows::<f32>(i));
+        for (i, row) in all {
+            row.iter_mut().zip(a.row(i)).zip(b.row(i)).for_each(|((sum, a), b)| *sum = a + b);
+            math::norm(row, scale, shift, *eps);
         }
     }
 }

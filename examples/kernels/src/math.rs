@@ -15,9 +15,9 @@ const ERF_END: f32 = 3.9;
 
 #[inline(always)]
 fn polynomial<const N: usize>(x: f32, factors: [f32; N]) -> f32 {
-    let mut sum = 0.0;
+    let mut sum = 0.0_f32;
     for i in (0..N).rev() {
-        sum = sum * x + factors[i];
+        sum = sum.mul_add(x, factors[i]);
     }
     sum
 }

@@ -48,7 +48,10 @@ pub(crate) fn compute<'c>(
 #[test]
 fn matmul_kernel_equals_plain_rust() {
     let mut rng = fastrand::Rng::with_seed(1);
-    for (depth, columns, rows) in [(1, 1, 1), (5, 33, 7), (600, 32, 3), (64, 32, 8), (40, 70, 9), (17, 96, 150)] {
+    // Of the last two, threads share the columns.
+    for (depth, columns, rows) in
+        [(1, 1, 1), (5, 33, 7), (600, 32, 3), (64, 32, 8), (40, 70, 9), (17, 96, 150), (600, 128, 5), (70, 320, 16)]
+    {
         let (w, b) = (random(&mut rng, depth * columns), random(&mut rng, columns));
         let (x, residual) = (random(&mut rng, depth * rows), random(&mut rng, columns * rows));
         let (scale, shift) = (random(&mut rng, columns), random(&mut rng, columns));
@@ -117,7 +120,7 @@ pub(crate) fn close(found: &[f32], expected: &[f64], allowed: f64, what: &str) {
 fn quantised_matmul_kernel_equals_dequantised_product() {
     let mut rng = fastrand::Rng::with_seed(4);
     for (dtype, depth, columns, rows) in
-        [(DType::Q8_0, 32, 1, 1), (DType::Q8_0, 96, 33, 6), (DType::Q4_0, 64, 70, 9), (DType::Q8_0, 384, 64, 70)]
+        [(DType::Q8_0, 32, 1, 1), (DType::Q8_0, 96, 33, 6), (DType::Q4_0, 64, 70, 9), (DType::Q8_0, 800, 64, 70)]
     {
         let (w, mut x) = (random(&mut rng, depth * columns), random(&mut rng, depth * rows));
         x[..16].fill(0.0);

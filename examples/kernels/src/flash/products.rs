@@ -38,7 +38,7 @@ impl Products {
         let scores = &mut resize(&mut self.scores, PANELS * n)[..end.div_ceil(WIDTH) * n];
         scores.fill(Row::zeroed());
         for (scores, keys) in scores.chunks_exact_mut(n).zip(tile.keys.chunks_exact(how.sizes[0])) {
-            tiles(s, queries, keys, scores);
+            tiles(s, queries, (keys, 0), scores);
         }
         let weights = resize(&mut self.weights, n);
         let mut factors = [0.0; ROWS];
@@ -60,7 +60,7 @@ impl Products {
         for (values, all) in tile.values.chunks_exact(KEYS).zip(all.chunks_exact_mut(rows_of_all)) {
             let products = resize(&mut self.sums, n);
             products.fill(Row::zeroed());
-            tiles(s, rows, values, products);
+            tiles(s, rows, (values, 0), products);
             s.run(|| add(some, products, all));
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn product<S: Set, T: Type>(
     for from in (0..n).step_by(deep) {
         let panel = &mut panel[..deep.min(n - from)];
         unpack::<S, T>(s, columns, from / T::BLOCKS, panel);
-        panel::multiply::<S, T>(s, (blocks, n, from), panel, sums);
+        panel::multiply::<S, T>(s, (blocks, n, from), (panel, 0), sums);
     }
     sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
 }

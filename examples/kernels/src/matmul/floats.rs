@@ -104,7 +104,7 @@ pub(super) fn product<S: Set, T: Float>(
     for (rows, from) in rows.chunks_exact(n).zip((0..).step_by(rows[0].len())) {
         let panel = resize(panel, rows[0].len());
         unpack::<S, T>(s, columns, from, panel);
-        tiles(s, rows, panel, sums);
+        tiles(s, rows, (panel, 0), sums);
     }
     sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
 }
@@ -229,76 +229,51 @@ pub(crate) fn set_row<S: Set>(panels: &mut [Row], deep: usize, i: usize, row: &[
     }
 }
 
+/// The numbers of a cache line.
+const LINE: usize = 16;
+
 /// Adds the products of rows, or parts of them, and a panel that is as deep, or deeper.
-pub(crate) fn tiles<S: Set>(s: S, rows: &[&[f32]], panel: &[Row], sums: &mut [Row]) {
+pub(crate) fn tiles<S: Set>(s: S, all_rows: &[&[f32]], (panel, ahead): (&[Row], usize), sums: &mut [Row]) {
     // As many rows as registers hold; of the last ones, as few as there are.
     let most = if S::LANES == HALF { 12 } else { 6 };
-    let whole = rows.len() / most * most;
-    let ((rows, last_rows), (sums, last_sums)) = (rows.split_at(whole), sums.split_at_mut(whole));
-    for (rows, sums) in [(rows, sums), (last_rows, last_sums)] {
-        match rows.len() {
-            0 => {}
-            1 => some_tiles::<S, 1>(s, rows, panel, sums),
-            2 => some_tiles::<S, 2>(s, rows, panel, sums),
-            3 | 4 => some_tiles::<S, 4>(s, rows, panel, sums),
-            _ if S::LANES == HALF => some_tiles::<S, 12>(s, rows, panel, sums),
-            _ => some_tiles::<S, 6>(s, rows, panel, sums),
-        }
-    }
-}
-
-/// Adds the products of `R` rows and a strip of the panel at a time.
-fn some_tiles<S: Set, const R: usize>(s: S, all_rows: &[&[f32]], panel: &[Row], all: &mut [Row]) {
+    let turns = sums.len().div_ceil(most);
     compiled!(s, {
-        let last = all.len() - 1;
-        let deep = all_rows[0].len();
         let numbers: &[[S::Floats; 2]] = bytemuck::cast_slice::<_, S::Floats>(panel).as_chunks().0;
         for (at, strip) in numbers.chunks_exact(panel.len()).enumerate() {
-            let strip = &strip[..deep];
-            for first in (0..all.len()).step_by(R) {
-                let mut rows: [&[f32]; R] = [&[]; R];
-                let mut next: [&[f32]; R] = [&[]; R];
-                for i in 0..R {
-                    let row = (first + i).min(last);
-                    rows[i] = &all_rows[row][..deep];
-                    next[i] = &all_rows[(row + R).min(last)][..deep];
-                }
-                let sums = match first {
-                    0 => tile::<S, R, true>(s, rows, next, strip),
-                    _ => tile::<S, R, false>(s, rows, next, strip),
-                };
-                for (all, sums) in all[first..].iter_mut().zip(sums) {
-                    let all: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut all.0);
-                    for (all, sum) in all[2 * at..].iter_mut().zip(sums) {
-                        *all = s.mul_add(sum, s.floats(1.0), *all);
-                    }
+            let strip = &strip[..all_rows[0].len()];
+            for (turn, both) in all_rows.chunks(most).zip(sums.chunks_mut(most)).enumerate() {
+                let fetched = (if ahead > 0 { turn } else { usize::MAX }, turns, ahead * size_of::<[S::Floats; 2]>());
+                match both.0.len() {
+                    1 => tile::<S, 1>(s, both, (strip, at), fetched),
+                    2 => tile::<S, 2>(s, both, (strip, at), fetched),
+                    3 | 4 => tile::<S, 4>(s, both, (strip, at), fetched),
+                    _ if S::LANES == HALF => tile::<S, 12>(s, both, (strip, at), fetched),
+                    _ => tile::<S, 6>(s, both, (strip, at), fetched),
                 }
             }
         }
     });
 }
 
-/// The numbers of a cache line.
-const LINE: usize = 16;
-
-/// The products of `R` rows and a strip. Fetches the next rows, and, with the first ones, what lies behind the strip, such as the next.
+/// Adds the products of `R` rows and a strip. Fetches the next rows, and its share of what lies behind the strip, such as the next.
 /// (Sums that begin with others would be left in memory.)
 #[inline(always)]
-fn tile<S: Set, const R: usize, const FIRST: bool>(
+fn tile<S: Set, const R: usize>(
     s: S,
-    rows: [&[f32]; R],
-    next: [&[f32]; R],
-    strip: &[[S::Floats; 2]],
-) -> [[S::Floats; 2]; R] {
-    let (rows, next) = (parts(rows, 0..strip.len()), parts(next, 0..strip.len()));
+    (all_rows, all): (&[&[f32]], &mut [Row]),
+    (strip, at): (&[[S::Floats; 2]], usize),
+    (mut fetched, turns, ahead): (usize, usize, usize),
+) {
+    let rows: [&[f32]; R] = std::array::from_fn(|i| &all_rows[i.min(all_rows.len() - 1)][..strip.len()]);
     let mut sums = [[S::Floats::zeroed(); 2]; R];
     for (k, numbers) in strip.iter().enumerate() {
-        if FIRST {
-            s.fetch(numbers, size_of_val(strip));
+        if k == fetched {
+            s.fetch(numbers, ahead);
+            fetched += turns;
         }
         if k % LINE == 0 {
-            for row in next {
-                s.fetch(&row[k], 0);
+            for row in rows {
+                s.fetch(&row[k], R * size_of_val(row)); // those that come next lie together, too
             }
         }
         for (sums, row) in sums.iter_mut().zip(rows) {
@@ -307,5 +282,10 @@ fn tile<S: Set, const R: usize, const FIRST: bool>(
             *sums = [s.mul_add(numbers[0], x, sums[0]), s.mul_add(numbers[1], x, sums[1])];
         }
     }
-    sums
+    for (all, sums) in all.iter_mut().zip(sums) {
+        let all: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut all.0);
+        for (all, sum) in all[2 * at..].iter_mut().zip(sums) {
+            *all = s.mul_add(sum, s.floats(1.0), *all);
+        }
+    }
 }

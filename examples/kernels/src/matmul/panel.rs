@@ -73,13 +73,15 @@ fn transpose<S: Set, T: Type, const B: usize>(s: S, units: [&T::Unit; QUADS], at
     }
 }
 
-/// Adds the products of rows of activations, `n` blocks each, and a panel, whose first block is `from` of the rows.
+/// Adds the products of rows of activations, `n` blocks each, and a panel, whose first block is `from` of the rows. What lies so many
+/// panels `ahead` is fetched.
 pub(super) fn multiply<S: Set, T: Type>(
     s: S,
     (blocks, n, from): (&[Block], usize, usize),
-    panel: &[Panel],
+    (panel, ahead): (&[Panel], usize),
     sums: &mut [Row],
 ) {
+    let panel = (panel, ahead * size_of::<Panel>());
     compiled!(s, {
         if S::LANES == HALF {
             tiles::<S, T, 4, 2>(s, (blocks, n, from), panel, sums);
@@ -96,10 +98,12 @@ pub(super) fn multiply<S: Set, T: Type>(
 fn tiles<S: Set, T: Type, const R: usize, const V: usize>(
     s: S,
     (blocks, n, from): (&[Block], usize, usize),
-    panel: &[Panel],
+    (panel, ahead): (&[Panel], usize),
     all: &mut [Row],
 ) {
     let last = all.len() - 1;
+    let turns = WIDTH / S::LANES / V * all.len().div_ceil(R);
+    let mut turn = if ahead > 0 { 0 } else { usize::MAX };
     for at in 0..WIDTH / S::LANES / V {
         for first in (0..all.len()).step_by(R) {
             let mut rows: [&[Block]; R] = [&[]; R];
@@ -109,7 +113,8 @@ fn tiles<S: Set, T: Type, const R: usize, const V: usize>(
                 rows[i] = &blocks[row * n + from..][..panel.len()];
                 sums[i] = vectors(&all[row].0)[at];
             }
-            let sums = tile::<S, T, R, V>(s, (rows, R * n), panel, at, sums);
+            let sums = tile::<S, T, R, V>(s, (rows, R * n), (panel, turn, turns, ahead), at, sums);
+            turn = turn.saturating_add(1);
             for (all, sums) in all[first..].iter_mut().zip(sums) {
                 all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
             }
@@ -129,7 +134,7 @@ pub(super) fn vectors<From: Pod, To: Pod, const V: usize>(numbers: &[From]) -> &
 fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     s: S,
     (rows, next): ([&[Block]; R], usize),
-    panel: &[Panel],
+    (panel, turn, turns, ahead): (&[Panel], usize, usize, usize),
     at: usize,
     mut sums: [[S::Floats; V]; R],
 ) -> [[S::Floats; V]; R] {
@@ -137,6 +142,12 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     let rows = parts(rows, 0..panel.len());
     let mut products = [[s.ints(0); V]; R];
     for (i, block) in panel.iter().enumerate() {
+        let lines: &[[u8; 64]] = bytemuck::cast_slice(std::slice::from_ref(block));
+        let mut line = turn;
+        while line < lines.len() {
+            s.fetch(&lines[line], ahead);
+            line += turns;
+        }
         let mut x = [&rows[0][i]; R];
         for (x, row) in x.iter_mut().zip(rows) {
             *x = &row[i];

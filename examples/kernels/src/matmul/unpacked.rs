@@ -1,6 +1,7 @@
 //! Matrices that are unpacked once.
 
 use std::fmt::{self, Debug};
+use std::ops::Range;
 
 use anyhow::{Context as _, Result};
 use bytemuck::Zeroable;
@@ -14,16 +15,22 @@ use super::set::{Level, Set, with_set};
 use super::types::{Q4_0, Q8_0, Type};
 use super::{Row, WIDTH};
 
+/// The blocks of a panel that are multiplied at a time: half of the panel, and three rows of them, stay in the nearest cache.
+const DEEP: usize = 12;
+
 /// A matrix that was unpacked before, for a set.
 pub(crate) struct UnpackedPanels {
     level: Level,
     /// `f32` for panels of floats.
-    dtype: DType,
+    pub(crate) dtype: DType,
     /// Numbers of each column.
     pub(crate) depth: usize,
     floats: Vec<Row>,
     blocks: Vec<Panel>,
 }
+
+/// Rows of activations, and which panels they are multiplied by.
+type Factors<'a> = (&'a [&'a [f32]], Range<usize>);
 
 /// What gets a panel's index, the index of a row, and the products of the row with the panel's columns.
 type Done<'a> = &'a mut dyn FnMut(usize, usize, &[f32; WIDTH]);
@@ -57,23 +64,24 @@ impl UnpackedPanels {
         Ok(Self { level, dtype: DType::F32, depth: values.len() / columns, floats, blocks: Vec::new() })
     }
 
-    /// Multiplies rows by the matrix. What was quantised for one matrix of blocks serves the others of the same rows.
-    pub(crate) fn multiply(&self, rows: &[&[f32]], quantised: &mut Option<Vec<Block>>, done: Done<'_>) {
+    /// Multiplies rows by some panels. What was quantised for one matrix of blocks serves the others of the same rows.
+    pub(crate) fn multiply(&self, what: Factors<'_>, quantised: &mut Option<Vec<Block>>, done: Done<'_>) {
         with_set!(self.level, s => match self.dtype {
-            DType::Q8_0 => self.multiply_blocks::<_, Q8_0>(s, rows, quantised, done),
-            DType::Q4_0 => self.multiply_blocks::<_, Q4_0>(s, rows, quantised, done),
-            _ => self.multiply_floats(s, rows, done),
+            DType::Q8_0 => self.multiply_blocks::<_, Q8_0>(s, what, quantised, done),
+            DType::Q4_0 => self.multiply_blocks::<_, Q4_0>(s, what, quantised, done),
+            _ => self.multiply_floats(s, what, done),
         });
     }
 
-    fn multiply_floats<S: Set>(&self, s: S, rows: &[&[f32]], done: Done<'_>) {
+    fn multiply_floats<S: Set>(&self, s: S, (rows, panels): Factors<'_>, done: Done<'_>) {
         let (mut numbers, n) = (Vec::new(), rows.len());
         let parts = floats::in_parts((n, 0), |i| &rows[i][..self.depth], &mut numbers);
         let mut sums = vec![Row::zeroed(); n];
-        for (i, panel) in self.floats.chunks_exact(self.depth).enumerate() {
+        for i in panels {
             sums.fill(Row::zeroed());
+            let panel = &self.floats[i * self.depth..][..self.depth];
             for (part, rows) in panel.chunks(floats::DEEP).zip(parts.chunks_exact(n)) {
-                floats::tiles(s, rows, part, &mut sums);
+                floats::tiles(s, rows, (part, floats::DEEP), &mut sums);
             }
             sums.iter().enumerate().for_each(|(row, sums)| done(i, row, &sums.0));
         }
@@ -82,7 +90,7 @@ impl UnpackedPanels {
     fn multiply_blocks<S: Set, T: Type>(
         &self,
         s: S,
-        rows: &[&[f32]],
+        (rows, panels): Factors<'_>,
         quantised: &mut Option<Vec<Block>>,
         done: Done<'_>,
     ) {
@@ -94,11 +102,13 @@ impl UnpackedPanels {
             }
             blocks
         });
+        let deep = n.min(DEEP);
         let mut sums = vec![Row::zeroed(); rows.len()];
-        for (i, panels) in self.blocks.chunks_exact(n).enumerate() {
+        for i in panels {
             sums.fill(Row::zeroed());
-            for (part, from) in panels.chunks(S::DEEP.min(n)).zip((0..).step_by(S::DEEP.min(n))) {
-                panel::multiply::<S, T>(s, (blocks, n, from), part, &mut sums);
+            let panel = &self.blocks[i * n..][..n];
+            for (part, from) in panel.chunks(deep).zip((0..).step_by(deep)) {
+                panel::multiply::<S, T>(s, (blocks, n, from), (part, deep), &mut sums);
             }
             sums.iter().enumerate().for_each(|(row, sums)| done(i, row, &sums.0));
         }
