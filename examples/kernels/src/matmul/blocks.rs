@@ -7,14 +7,10 @@ use super::panel::{self, HALF, Panel};
 use super::set::{Set, compiled};
 use super::several::{self, SEVERAL};
 use super::types::{self, EIGHT, Eight, Type, each_block};
-use super::{Row, WIDTH, parts, resize};
+use super::{Row, WIDTH, ahead, parts, resize};
 
 /// Of the columns that a few rows of activations are multiplied by at a time, the pairs whose halves share vectors.
 const PAIRS: usize = EIGHT / 2;
-/// How far ahead of their use weights of long rows are fetched, in bytes: rows are read one by one, and the next rows follow.
-const AHEAD: usize = 1024;
-/// Eight rows of at most so many bytes are fetched as a whole while the eight before them are multiplied.
-const SHORT: usize = 1024;
 
 /// The products of columns and rows of activations. Matrices stay packed where the rows are few.
 pub(super) fn product<S: Set, T: Type>(
@@ -53,7 +49,7 @@ pub(super) fn unpack<S: Set, T: Type>(s: S, columns: &[&[T::Unit]; WIDTH], first
 }
 
 /// The products of up to `N` rows of activations. Eight rows of the matrix are read at a time, once, and multiplied by all rows of
-/// activations. Long ones are far apart: memory is read faster at several places at once.
+/// activations. They are far apart: memory is read faster at several places at once.
 fn few<S: Set, T: Type, const N: usize>(
     s: S,
     columns: &[&[T::Unit]; WIDTH],
@@ -64,17 +60,14 @@ fn few<S: Set, T: Type, const N: usize>(
     let rows: [_; N] = std::array::from_fn(|i| blocks.chunks_exact(n).nth(i).unwrap_or(&blocks[..n]));
     let sums = compiled!(s, {
         const TIMES: usize = WIDTH / EIGHT;
-        let row = size_of_val(columns[0]);
+        let ahead = ahead(size_of_val(columns[0]));
         let mut all = [[0.0; WIDTH]; N];
         for i in 0..TIMES {
-            let (first, apart) = if row <= SHORT { (i * EIGHT, 1) } else { (i, TIMES) };
-            let eight = std::array::from_fn(|c| columns[first + c * apart]);
-            // Behind the last column at each place come the first ones of the next `WIDTH` columns.
-            let next = if i + 1 < TIMES { 0 } else { (WIDTH - TIMES) * row };
-            let sums = dot::<S, T, N>(s, eight, rows, next);
+            let eight = std::array::from_fn(|c| columns[i + c * TIMES]);
+            let sums = dot::<S, T, N>(s, eight, rows, ahead);
             for (all, sums) in all.iter_mut().zip(&sums) {
                 for (c, sum) in bytemuck::cast_slice(std::slice::from_ref(sums)).iter().enumerate() {
-                    all[first + c * apart] = *sum;
+                    all[i + c * TIMES] = *sum;
                 }
             }
         }
@@ -83,25 +76,21 @@ fn few<S: Set, T: Type, const N: usize>(
     sums.iter().enumerate().take(blocks.len() / n).for_each(|(i, sums)| put(i, sums));
 }
 
-/// The products of eight columns, for each row of activations. What comes behind long ones lies `next` bytes farther.
+/// The products of eight columns, for each row of activations.
 #[inline(always)]
 fn dot<S: Set, T: Type, const N: usize>(
     s: S,
     columns: [&[T::Unit]; EIGHT],
     rows: [&[Block]; N],
-    next: usize,
+    ahead: usize,
 ) -> [S::Floats; N] {
     const { assert!(S::LANES == EIGHT, "a lane for each column") };
-    let (n, row, size) = (columns[0].len(), size_of_val(columns[0]), size_of::<T::Unit>());
+    let n = columns[0].len();
     let columns = parts(columns, 0..n);
     let mut sums = [S::Floats::zeroed(); N];
     for u in 0..n {
         let blocks = parts(rows, u * T::BLOCKS..(u + 1) * T::BLOCKS);
-        let ahead = if u + AHEAD / size < n { AHEAD } else { AHEAD + next };
-        let units = types::units::<S, T>(s, columns, u, (row > SHORT).then_some(ahead));
-        for line in (0..if row <= SHORT { EIGHT * size } else { 0 }).step_by(64) {
-            s.fetch(units[0], EIGHT * row + (EIGHT - 1) * u * size + line);
-        }
+        let units = types::units::<S, T>(s, columns, u, ahead);
         let facts = T::facts(s, units);
         each_block!(T, B => { add::<S, T, B, N>(s, units, T::scales::<B>(&facts), blocks, &mut sums); });
     }

@@ -5,7 +5,7 @@ use ggml::DType;
 
 use super::panel::HALF;
 use super::set::{Set, compiled};
-use super::{Row, WIDTH, parts, resize};
+use super::{Row, WIDTH, ahead, parts, resize};
 
 /// The numbers in a part of all rows of activations, where they are few: they stay in the nearest cache.
 pub(super) const NEAR: usize = 4096;
@@ -65,24 +65,35 @@ impl Float for Bf16 {
     }
 }
 
-/// Copies rows in parts of [`DEEP`] numbers, or more if those of all rows are `near` at most: the first part of each row, then the second
-/// of each, and so on. What is multiplied at a time lies together then: rows that are a power of two apart would take the same few
-/// places of a cache.
-pub(super) fn in_parts<'a>(
-    (n, near): (usize, usize),
-    row: impl Fn(usize) -> &'a [f32],
-    to: &'a mut Vec<f32>,
-) -> Vec<&'a [f32]> {
-    let (depth, deep) = (row(0).len(), DEEP.max(near / n / DEEP * DEEP));
+/// Copies rows in parts of [`DEEP`] numbers: the first part of each row, then the second of each, and so on. What is multiplied at a time
+/// lies together then: rows that are a power of two apart would take the same few places of a cache.
+pub(super) fn in_parts<'a>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'a mut Vec<f32>) -> Vec<&'a [f32]> {
+    let depth = row(0).len();
     let to = resize(to, n * depth);
-    for (part, from) in to.chunks_mut(n * deep).zip((0..depth).step_by(deep)) {
+    for (part, from) in to.chunks_mut(n * DEEP).zip((0..depth).step_by(DEEP)) {
         let deep = part.len() / n;
         part.chunks_exact_mut(deep).enumerate().for_each(|(i, to)| to.copy_from_slice(&row(i)[from..][..deep]));
     }
-    to.chunks(n * deep).flat_map(|part| part.chunks_exact(part.len() / n)).collect()
+    to.chunks(n * DEEP).flat_map(|part| part.chunks_exact(part.len() / n)).collect()
 }
 
-/// The products of columns and `n` rows of activations: one or two rows as they are, or the parts of more. Matrices stay packed where the
+/// Copies two to [`FEW`] rows: a vector of each after the other of those that are multiplied at a time. The last one is repeated where there
+/// are too few.
+pub(super) fn in_turns<'a, S: Set>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'a mut Vec<Row>) -> Vec<&'a [f32]> {
+    let (depth, at_once) = (row(0).len(), if n > 6 { 4 } else { n.next_multiple_of(2) });
+    let all = n.next_multiple_of(at_once) * depth;
+    let to: &mut [f32] = bytemuck::cast_slice_mut(resize(to, all / WIDTH));
+    for (to, first) in to.chunks_exact_mut(at_once * depth).zip((0..).step_by(at_once)) {
+        for (to, from) in to.chunks_exact_mut(at_once * S::LANES).zip((0..).step_by(S::LANES)) {
+            for (to, i) in to.chunks_exact_mut(S::LANES).zip(first..) {
+                to.copy_from_slice(&row(i.min(n - 1))[from..][..S::LANES]);
+            }
+        }
+    }
+    to.chunks(at_once * depth).collect()
+}
+
+/// The products of columns and `n` rows of activations: up to [`FEW`] by [`in_turns`], more by [`in_parts`]. Matrices stay packed where the
 /// rows are few.
 pub(super) fn product<S: Set, T: Float>(
     s: S,
@@ -94,9 +105,10 @@ pub(super) fn product<S: Set, T: Float>(
     // As many sums as registers hold.
     match n {
         1 => return few::<S, T, 8, 1, 1>(s, columns, (n, rows), put),
-        2 => return few::<S, T, 4, 2, 2>(s, columns, (n, rows), put),
-        3..=FEW if S::LANES == HALF => return few::<S, T, 4, 4, FEW>(s, columns, (n, rows), put),
-        3..=FEW => return few::<S, T, 3, 4, FEW>(s, columns, (n, rows), put),
+        2 => return few::<S, T, 4, 2, 1>(s, columns, (n, rows), put),
+        3 | 4 => return few::<S, T, 3, 4, 1>(s, columns, (n, rows), put),
+        5 | 6 => return few::<S, T, 2, 6, 1>(s, columns, (n, rows), put),
+        7 | FEW => return few::<S, T, 3, 4, 2>(s, columns, (n, rows), put),
         _ => {}
     }
     let sums = resize(sums, n);
@@ -109,28 +121,28 @@ pub(super) fn product<S: Set, T: Float>(
     sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
 }
 
-/// The products of up to `MOST` rows of activations, `C` columns and `N` rows at a time. The columns are far apart: memory is read
-/// faster at several places at once.
-fn few<S: Set, T: Float, const C: usize, const N: usize, const MOST: usize>(
+/// The products of `M` times `N` rows of activations, of which [`NEAR`] numbers stay in the nearest cache, `N` rows and `C` columns at a
+/// time. The columns are far apart: memory is read faster at several places at once.
+fn few<S: Set, T: Float, const C: usize, const N: usize, const M: usize>(
     s: S,
     columns: &[&[u8]; WIDTH],
     (n, rows): (usize, &[&[f32]]),
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     let sums = compiled!(s, {
-        let apart = const { WIDTH.div_ceil(C) };
+        let (apart, deep) = const { (WIDTH.div_ceil(C), NEAR / (N * M * S::LANES)) };
+        let ahead = ahead(columns[0].len());
         let columns = columns.map(vectors::<T::Bytes<S>, _>);
+        let rows: [&[[S::Bytes4; N]]; M] = std::array::from_fn(|m| vectors(rows[m]).as_chunks().0);
         // Three columns at a time make one more than there are: the last is multiplied twice.
-        let mut all = [[S::Floats::zeroed(); WIDTH + 1]; MOST];
-        for (rows, from) in rows.chunks_exact(n).zip((0..).step_by(rows[0].len() / S::LANES)) {
-            let x: [&[S::Bytes4]; MOST] = std::array::from_fn(|i| vectors(rows[i.min(n - 1)]));
+        let mut all = [[[S::Floats::zeroed(); WIDTH + 1]; N]; M];
+        for from in (0..rows[0].len()).step_by(deep) {
+            let part = from..rows[0].len().min(from + deep);
             for i in 0..apart {
-                // Behind the last column at each place come the first ones of the next `WIDTH` columns.
-                let next = if i + 1 < apart { 1 } else { 1 + WIDTH - apart };
-                let several = std::array::from_fn(|c| &columns[(i + c * apart).min(WIDTH - 1)][from..][..x[0].len()]);
-                for (first, x) in (0..n).step_by(N).zip(x.as_chunks().0) {
-                    let sums = dot::<S, T, C, N>(s, several, *x, next * size_of_val(columns[0]));
-                    for (all, sums) in all[first..].iter_mut().zip(sums) {
+                let columns = std::array::from_fn(|c| &columns[(i + c * apart).min(WIDTH - 1)][part.clone()]);
+                for (all, rows) in all.iter_mut().zip(rows) {
+                    let sums = dot::<S, T, C, N>(s, columns, &rows[part.clone()], ahead);
+                    for (all, sums) in all.iter_mut().zip(sums) {
                         for (c, sum) in sums.into_iter().enumerate() {
                             all[i + c * apart] = s.mul_add(sum, s.floats(1.0), all[i + c * apart]);
                         }
@@ -138,13 +150,14 @@ fn few<S: Set, T: Float, const C: usize, const N: usize, const MOST: usize>(
                 }
             }
         }
-        let mut sums = [[0.0; WIDTH + 1]; MOST];
-        for (to, from) in sums.as_flattened_mut().iter_mut().zip(all.as_flattened()).take(n * (WIDTH + 1)) {
+        let mut sums = [[[0.0; WIDTH + 1]; N]; M];
+        let to = sums.as_flattened_mut().as_flattened_mut();
+        for (to, from) in to.iter_mut().zip(all.as_flattened().as_flattened()) {
             *to = s.sum(*from);
         }
         sums
     });
-    sums.iter().enumerate().take(n).for_each(|(i, sums)| put(i, &sums[..WIDTH]));
+    sums.as_flattened().iter().enumerate().take(n).for_each(|(i, sums)| put(i, &sums[..WIDTH]));
 }
 
 /// Numbers, as many at a time as a vector has.
@@ -159,13 +172,12 @@ fn vectors<To: Pod, From: Pod>(row: &[From]) -> &[To] {
 fn dot<S: Set, T: Float, const C: usize, const N: usize>(
     s: S,
     columns: [&[T::Bytes<S>]; C],
-    rows: [&[S::Bytes4]; N],
+    rows: &[[S::Bytes4; N]],
     ahead: usize,
 ) -> [[S::Floats; C]; N] {
-    let n = rows[0].len();
-    let (columns, rows) = (parts(columns, 0..n), parts(rows, 0..n));
+    let columns = parts(columns, 0..rows.len());
     let mut sums = [[S::Floats::zeroed(); C]; N];
-    for k in 0..n {
+    for (k, rows) in rows.iter().enumerate() {
         // All registers of AVX2: 12 sums, three columns and a row. The rows that come first would be kept in four of them.
         let mut w = [S::Floats::zeroed(); C];
         for (w, column) in w.iter_mut().zip(columns) {
@@ -173,7 +185,7 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
             *w = T::load(s, &column[k]);
         }
         for (sums, row) in sums.iter_mut().zip(rows) {
-            let x = bytemuck::cast(row[k]);
+            let x = bytemuck::cast(*row);
             for (sum, w) in sums.iter_mut().zip(w) {
                 *sum = s.mul_add(w, x, *sum);
             }

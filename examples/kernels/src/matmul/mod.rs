@@ -94,15 +94,11 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     match dtype {
         // Nothing was measured on ARM: who turns these kernels on gets them.
         _ if level >= Level::Neon => true,
-        DType::F32 => rows >= 64,
-        DType::F16 if wide => rows > 1 && (level == Level::Amx || rows <= 8 || rows >= 64),
-        DType::F16 => matches!(rows, 2..=4 | 8),
-        DType::BF16 if wide && *MULTIPLIES_BF16 => matches!(rows, 2..=8),
-        DType::BF16 if wide => rows > 1,
-        DType::BF16 => matches!(rows, 2..=4 | 7 | 8 | 64..),
+        DType::F16 if wide => level == Level::Amx || rows <= 8 || rows >= 64,
+        DType::F16 => rows <= 8,
+        DType::BF16 if wide => rows <= 8 || !*MULTIPLIES_BF16,
+        DType::F32 | DType::BF16 => rows <= 8 || rows >= 64,
         DType::Q5_0 => rows > 2,
-        DType::Q5_K => !wide || rows > 1,
-        DType::Q8_0 | DType::Q6_K | DType::IQ4_XS => rows > 1,
         _ => true,
     }
 }
@@ -189,6 +185,13 @@ fn parts<T, const N: usize>(mut rows: [&[T]; N], part: Range<usize>) -> [&[T]; N
         *row = &row[part.clone()];
     }
     rows
+}
+
+/// How many bytes ahead of its use a matrix that is read as it lies is fetched to the second cache: from the next panel, or from the same
+/// rows where panels are too large for that cache.
+fn ahead(row: usize) -> usize {
+    const LARGE: usize = 256 << 10;
+    if WIDTH * row > LARGE { 2048 } else { WIDTH * row }
 }
 
 /// Rows of the matrix, or of an expert's, for [`WIDTH`] columns of the product.

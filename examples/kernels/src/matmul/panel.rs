@@ -33,7 +33,7 @@ pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: u
     const { assert!(S::LANES == QUADS, "a vector is a block") };
     for (at, rows) in rows.as_chunks::<QUADS>().0.iter().enumerate() {
         for (u, to) in to.chunks_exact_mut(T::BLOCKS).enumerate() {
-            let units = types::units::<S, T>(s, *rows, first + u, Some(ahead));
+            let units = types::units::<S, T>(s, *rows, first + u, ahead);
             let facts = T::facts(s, units);
             each_block!(T, B => {
                 let [scales, others] = scales::<S, T, B>(&facts);

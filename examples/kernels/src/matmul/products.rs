@@ -8,7 +8,7 @@ use ggml::ops::{CustomOp, CustomOptions, Operands, Rows};
 
 use super::activations::{self, BLOCK, Block};
 use super::blocks;
-use super::floats::{self, Float, NEAR};
+use super::floats::{self, FEW, Float};
 use super::panel::Panel;
 use super::set::Set;
 use super::types::Type;
@@ -85,6 +85,7 @@ struct ProductScratch {
     float_panel: Vec<Row>,
     /// Rows of activations, in parts.
     parts: Vec<f32>,
+    turns: Vec<Row>,
 }
 
 thread_local! {
@@ -129,7 +130,7 @@ pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
 
 /// The operation for matrices of floats; without experts, by tiles if `tiled`, where the set has them.
 pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
-    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, float_panel, sums, parts, .. }| {
+    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, float_panel, sums, parts, turns, .. }| {
         if tiled && operands.len() == 2 && s.multiply_tiles(&mut out, operands) {
             return;
         }
@@ -143,12 +144,12 @@ pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
                     floats::product::<S, T>(s, &group.columns(part), (n, rows), (float_panel, sums), put);
                 });
             };
-            if n > 2 {
-                multiply(&floats::in_parts((n, NEAR), |i| group.activations(i), parts));
-            } else {
-                // As they are: nothing is copied.
-                multiply(&[group.activations(0), group.activations(n - 1)][..n]);
-            }
+            let row = |i| group.activations(i);
+            multiply(&match n {
+                1 => vec![row(0)],
+                2..=FEW => floats::in_turns::<S>(n, row, turns),
+                _ => floats::in_parts(n, row, parts),
+            });
         }
     })
 }

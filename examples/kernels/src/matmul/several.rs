@@ -6,7 +6,7 @@ use bytemuck::Zeroable;
 use super::activations::{BLOCK, Block};
 use super::set::{Set, compiled};
 use super::types::{self, EIGHT, Eight, Type, each_block};
-use super::{WIDTH, parts};
+use super::{WIDTH, ahead, parts};
 
 /// The most rows.
 pub(super) const SEVERAL: usize = 16;
@@ -41,10 +41,10 @@ pub(super) fn product<S: Set, T: Type>(
 fn dot<S: Set, T: Type>(s: S, eight: &[&[T::Unit]; EIGHT], rows: &[Block], n: usize) -> [S::Floats; SEVERAL] {
     const { assert!(S::LANES == EIGHT, "a lane for each column") };
     let columns = parts(*eight, 0..n / T::BLOCKS);
+    let ahead = ahead(size_of_val(columns[0]));
     let mut sums = [S::Floats::zeroed(); SEVERAL];
     for u in 0..n / T::BLOCKS {
-        // Behind them are the columns that come next.
-        let units = types::units::<S, T>(s, columns, u, Some(EIGHT * size_of_val(columns[0])));
+        let units = types::units::<S, T>(s, columns, u, ahead);
         let facts = T::facts(s, units);
         each_block!(T, B => {
             let (scales, blocks) = (T::scales::<B>(&facts), &rows[u * T::BLOCKS + B..]);

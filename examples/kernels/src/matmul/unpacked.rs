@@ -75,7 +75,7 @@ impl UnpackedPanels {
 
     fn multiply_floats<S: Set>(&self, s: S, (rows, panels): Factors<'_>, done: Done<'_>) {
         let (mut numbers, n) = (Vec::new(), rows.len());
-        let parts = floats::in_parts((n, 0), |i| &rows[i][..self.depth], &mut numbers);
+        let parts = floats::in_parts(n, |i| &rows[i][..self.depth], &mut numbers);
         let mut sums = vec![Row::zeroed(); n];
         for i in panels {
             sums.fill(Row::zeroed());

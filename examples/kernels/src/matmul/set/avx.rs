@@ -6,7 +6,7 @@ mod few;
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m256, __m256i, _MM_HINT_T0, _mm_cvtph_ps, _mm_prefetch, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32,
+    __m256, __m256i, _MM_HINT_T1, _mm_cvtph_ps, _mm_prefetch, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32,
     _mm256_dpbusd_epi32,
 };
 
@@ -263,6 +263,6 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     fn fetch<T>(self, at: &T, ahead: usize) {
         let line = (&raw const *at).cast::<i8>().wrapping_add(ahead);
         // SAFETY: any address may be prefetched.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line) };
     }
 }

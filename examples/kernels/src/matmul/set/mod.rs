@@ -215,7 +215,7 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         all
     }
 
-    /// Fetches the cache line of what lies so many bytes behind.
+    /// Fetches the cache line of what lies so many bytes behind, to the second cache: there is room for more than is used at once.
     fn fetch<T>(self, at: &T, ahead: usize);
 
     /// Computes the products of few rows, if there is a function for the type that does it faster than [`super::blocks`].

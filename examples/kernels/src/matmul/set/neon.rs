@@ -260,6 +260,6 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     fn fetch<T>(self, at: &T, ahead: usize) {
         let line = (&raw const *at).cast::<u8>().wrapping_add(ahead).addr();
         // SAFETY: any address may be prefetched; no memory is read that a program sees.
-        unsafe { asm!("prfm pldl1keep, [{line}]", line = in(reg) line, options(nomem, nostack, preserves_flags)) };
+        unsafe { asm!("prfm pldl2keep, [{line}]", line = in(reg) line, options(nomem, nostack, preserves_flags)) };
     }
 }

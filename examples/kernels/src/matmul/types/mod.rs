@@ -120,21 +120,14 @@ pub(crate) trait Type: Send + Sync + 'static {
     }
 }
 
-/// A unit of each column. Fetches what lies so many bytes behind them, if it is used soon.
+/// A unit of each column. Fetches what lies so many bytes behind them.
 #[inline(always)]
-pub(crate) fn units<S: Set, T: Type>(
-    s: S,
-    columns: [&[T::Unit]; EIGHT],
-    u: usize,
-    ahead: Option<usize>,
-) -> [&T::Unit; EIGHT] {
+pub(crate) fn units<S: Set, T: Type>(s: S, columns: [&[T::Unit]; EIGHT], u: usize, ahead: usize) -> [&T::Unit; EIGHT] {
     let mut units = [&columns[0][u]; EIGHT];
     for (unit, column) in units.iter_mut().zip(columns) {
         *unit = &column[u];
-        if let Some(ahead) = ahead {
-            for line in (0..size_of::<T::Unit>()).step_by(64) {
-                s.fetch(*unit, ahead + line);
-            }
+        for line in (0..size_of::<T::Unit>()).step_by(64) {
+            s.fetch(*unit, ahead + line);
         }
     }
     units

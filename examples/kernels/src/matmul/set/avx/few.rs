@@ -11,10 +11,7 @@ use crate::matmul::activations::{self, BLOCK};
 use crate::matmul::products::Group;
 use crate::matmul::set::{Set, compiled};
 use crate::matmul::types::{self, Type, each_block};
-use crate::matmul::{DEPTH, Out, WIDTH, parts, resize};
-
-/// How far ahead of its use the matrix is fetched, in bytes: it is read from its start to its end.
-const AHEAD: usize = 2048;
+use crate::matmul::{DEPTH, Out, WIDTH, ahead, parts, resize};
 
 /// Numbers from -127 to 127, times a scale.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -114,10 +111,11 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
         *each = s.in_turn(s.ints(bytes));
         bytes += 0x0202_0202;
     }
+    let ahead = ahead(size_of_val(column));
     let mut all = [s.floats(0.0); N];
     for (u, unit) in column.iter().enumerate() {
         for line in (0..size_of::<T::Unit>()).step_by(64) {
-            s.fetch(unit, AHEAD + line);
+            s.fetch(unit, ahead + line);
         }
         let [scales, others] = integers::<VNNI, T>(s, unit);
         let mut sums = [__m256i::zeroed(); N];
