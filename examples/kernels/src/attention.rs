@@ -2,10 +2,8 @@
 
 use anyhow::{Result, ensure};
 use bytemuck::Zeroable;
-use ggml::{
-    Context, DType, Tensor,
-    ops::{CustomOptions, Operands, RowsMut},
-};
+use ggml::ops::{CustomOptions, Operands, RowsMut};
+use ggml::{Context, DType, Tensor};
 use half::f16;
 
 use super::kernel::{Kernel, dense};

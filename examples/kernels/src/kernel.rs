@@ -1,10 +1,8 @@
 //! Operations whose rows are computed by code that is compiled for an instruction set.
 
 use anyhow::{Context as _, Result, ensure};
-use ggml::{
-    Context, DType, Tensor,
-    ops::{CustomOptions, Operands, RowsMut},
-};
+use ggml::ops::{CustomOptions, Operands, RowsMut};
+use ggml::{Context, DType, Tensor};
 
 use super::matmul::set::{compiled, with_set};
 use super::matmul::{Level, Set, has_dense_rows};

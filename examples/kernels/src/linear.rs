@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use ggml::{
-    Context, DType, Tensor,
-    ops::{CustomOptions, Operands, RowsMut},
-};
+use ggml::ops::{CustomOptions, Operands, RowsMut};
+use ggml::{Context, DType, Tensor};
 
 use super::kernel::{Kernel, dense};
 use super::math;

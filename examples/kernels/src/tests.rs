@@ -12,7 +12,7 @@ use super::attention::Attention;
 use super::linear::{Linear, Part, Then};
 use super::math;
 use super::matmul::tests::{rounded, rounding};
-use super::matmul::{self, UnpackedPanels, levels};
+use super::matmul::{self, Level, UnpackedPanels, levels};
 
 pub(crate) fn random(rng: &mut fastrand::Rng, n: usize) -> Vec<f32> {
     (0..n).map(|_| rng.f32() * 2.0 - 1.0).collect()
@@ -115,32 +115,70 @@ pub(crate) fn close(found: &[f32], expected: &[f64], allowed: f64, what: &str) {
     }
 }
 
-/// ggml's own conversions say what blocks stand for.
+/// ggml's own conversions say what blocks stand for. Matrices beside each other have types whose activations are rounded
+/// differently.
 #[test]
 fn quantised_matmul_kernel_equals_dequantised_product() {
     let mut rng = fastrand::Rng::with_seed(4);
-    for (dtype, depth, columns, rows) in
-        [(DType::Q8_0, 32, 1, 1), (DType::Q8_0, 96, 33, 6), (DType::Q4_0, 64, 70, 9), (DType::Q8_0, 800, 64, 70)]
-    {
-        let (w, mut x) = (random(&mut rng, depth * columns), random(&mut rng, depth * rows));
+    for (dtypes, depth, columns, rows) in [
+        (&[DType::Q8_0][..], 32, 1, 1),
+        (&[DType::Q8_0, DType::Q4_0], 96, 33, 6),
+        (&[DType::Q4_0, DType::Q8_0, DType::Q8_0], 64, 70, 9),
+        (&[DType::Q8_0], 800, 64, 70),
+        (&[DType::Q8_0], 128, 33, 7),
+        (&[DType::Q4_0, DType::Q8_0, DType::Q4_0], 1536, 64, 80),
+    ] {
+        let mut x = random(&mut rng, depth * rows);
         x[..16].fill(0.0);
-        let w = dtype.quantize(&w, depth, None).unwrap();
-        let stands_for = dtype.dequantize(&w).unwrap();
+        x[16..32].fill(1.0); // whose pairs are the largest
         let bias = random(&mut rng, columns);
+        // Blocks of all sizes.
+        let mut matrix = |dtype: DType| {
+            let mut w = random(&mut rng, depth * columns);
+            w.chunks_mut(32).for_each(|block| block.iter_mut().for_each(|x| *x *= rng.f32()));
+            dtype.quantize(&w, depth, None).unwrap()
+        };
+        let matrices: Vec<_> = dtypes.iter().map(|&dtype| (dtype, matrix(dtype))).collect();
         for (level, threads) in levels().flat_map(|level| [(level, 1), (level, 3)]) {
-            let panels = UnpackedPanels::new(level, dtype, &w, columns).unwrap();
-            assert!(format!("{panels:?}").contains(dtype.name()), "{panels:?}");
             let ctx = Context::new();
             let input = ctx.input("x", DType::F32, [depth as i64, rows as i64]).unwrap();
-            let part = Part::at(level, dtype, &w, depth, &bias).unwrap();
-            let linear = Arc::new(Linear::new(vec![part], Then::Nothing).unwrap());
+            let part = |(dtype, w): &(DType, Vec<u8>)| Part::at(level, *dtype, w, depth, &bias).unwrap();
+            let linear = Arc::new(Linear::new(matrices.iter().map(part).collect(), Then::Nothing).unwrap());
             let out = linear.apply(&ctx, input, None).unwrap();
             let found = compute(&ctx, threads, out, &[(input, &x)], None);
-            // The matrix is always unpacked, as for many rows.
-            let x = rounded(&x, rounding(level, dtype, usize::MAX));
-            let product = |x| stands_for.chunks(depth).zip(&bias).map(move |(w, &b)| dot(w, x) + f64::from(b));
-            let expected: Vec<_> = x.chunks(depth).flat_map(product).collect();
-            close(&found, &expected, 1e-5, &format!("{level:?} {dtype} {depth} {columns} {rows}"));
+            let mut expected = vec![Vec::new(); rows];
+            for (dtype, w) in &matrices {
+                let panels = UnpackedPanels::new(level, *dtype, w, columns).unwrap();
+                assert!(format!("{panels:?}").contains(dtype.name()), "{panels:?}");
+                let (mut stands_for, mut rounding) =
+                    (dtype.dequantize(w).unwrap(), rounding(level, *dtype, usize::MAX));
+                if (level, *dtype) == (Level::Avx2, DType::Q8_0) && depth % 128 == 0 {
+                    rounding.0 = 128;
+                    join_scales(w, &mut stands_for);
+                }
+                // The matrix is always unpacked, as for many rows.
+                let x = rounded(&x, rounding);
+                for (expected, x) in expected.iter_mut().zip(x.chunks(depth)) {
+                    let columns = stands_for.chunks(depth).zip(&bias);
+                    expected.extend(columns.map(|(w, &b)| dot(w, x) + f64::from(b)));
+                }
+            }
+            close(&found, &expected.concat(), 1e-5, &format!("{level:?} {dtypes:?} {depth} {columns} {rows}"));
+        }
+    }
+}
+
+/// Rounds the scales of four blocks of `q8_0` to 255 steps up to the largest of them.
+fn join_scales(blocks: &[u8], stands_for: &mut [f32]) {
+    for (blocks, numbers) in blocks.chunks(4 * 34).zip(stands_for.chunks_mut(4 * 32)) {
+        let scales: Vec<_> = blocks.chunks(34).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect();
+        let most = scales.iter().copied().fold(0.0, f32::max);
+        for (scale, numbers) in scales.iter().zip(numbers.chunks_mut(32)) {
+            let rounded = (scale / most * 255.0).round() / 255.0 * most;
+            assert!((rounded - scale).abs() <= most / 500.0, "{rounded} for {scale}");
+            for x in numbers {
+                *x *= rounded / scale;
+            }
         }
     }
 }

@@ -9,10 +9,8 @@ mod tile;
 use std::cell::RefCell;
 
 use bytemuck::Zeroable;
-use ggml::{
-    Context, DType, Result, Tensor,
-    ops::{CustomOptions, FlashAttnOptions, Operands, RowsMut},
-};
+use ggml::ops::{CustomOptions, FlashAttnOptions, Operands, RowsMut};
+use ggml::{Context, DType, Result, Tensor};
 use half::f16;
 
 use crate::matmul::set::with_set;

@@ -1,10 +1,8 @@
 //! A tile of keys and values, and what tokens see of it.
 
 use bytemuck::Zeroable;
-use ggml::{
-    DType,
-    ops::{Operands, Rows},
-};
+use ggml::DType;
+use ggml::ops::{Operands, Rows};
 use half::f16;
 
 use super::How;

@@ -59,7 +59,7 @@ pub(super) fn most<S: Set, T: Type>(numbers: &[f32]) -> f32 {
 
 /// The largest size; NaN if there is one.
 #[inline(always)]
-fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
+pub(super) fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
     // The order of sizes is that of their bits; that of a NaN is above all.
     let mut largest = 0;
     for x in numbers {

@@ -256,8 +256,7 @@ pub(crate) fn tiles<S: Set>(s: S, all_rows: &[&[f32]], (panel, ahead): (&[Row], 
             for (turn, both) in all_rows.chunks(most).zip(sums.chunks_mut(most)).enumerate() {
                 let fetched = (if ahead > 0 { turn } else { usize::MAX }, turns, ahead * size_of::<[S::Floats; 2]>());
                 match both.0.len() {
-                    1 => tile::<S, 1>(s, both, (strip, at), fetched),
-                    2 => tile::<S, 2>(s, both, (strip, at), fetched),
+                    1 | 2 => tile::<S, 2>(s, both, (strip, at), fetched),
                     3 | 4 => tile::<S, 4>(s, both, (strip, at), fetched),
                     _ if S::LANES == HALF => tile::<S, 12>(s, both, (strip, at), fetched),
                     _ => tile::<S, 6>(s, both, (strip, at), fetched),

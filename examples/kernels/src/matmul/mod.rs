@@ -22,10 +22,8 @@ use std::ops::Range;
 use std::sync::{LazyLock, OnceLock};
 
 use bytemuck::Zeroable;
-use ggml::{
-    Context, DType, Result, Tensor,
-    ops::{CustomOp, Operands},
-};
+use ggml::ops::{CustomOp, Operands};
+use ggml::{Context, DType, Result, Tensor};
 
 pub(crate) use crate::panels::{Row, WIDTH};
 use floats::{Bf16, F16};

@@ -2,10 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::activations::{BLOCK, Block};
+use super::activations::{BLOCK, Block, largest};
 use super::set::{Set, compiled};
 use super::types::{self, EIGHT, Eight, Scaling, Type, each_block, signed_byte};
-use super::{Row, WIDTH, parts};
+use super::{Row, WIDTH};
 
 /// Half of a panel's columns.
 pub(crate) const HALF: usize = WIDTH / 2;
@@ -60,6 +60,20 @@ fn scales<S: Set, T: Type, const B: usize>((factors, integers): &Scaling) -> [Ei
     [scales, factors[0]]
 }
 
+/// Makes integers of the scales of blocks that are added before they are multiplied by one factor: as exact as weights of 8 bits are.
+#[expect(clippy::cast_possible_truncation, reason = "sizes up to 255")]
+pub(super) fn join_scales(blocks: &mut [Panel]) {
+    for i in 0..WIDTH {
+        let factor = largest(blocks.iter().map(|block| block.scales.as_flattened()[i])) / 255.0;
+        for block in &mut *blocks {
+            let scale = &mut block.scales.as_flattened_mut()[i];
+            let whole = (*scale / factor).round() as i16;
+            *scale = f32::from_bits(u32::from(whole.cast_unsigned()) * 0x1_0001);
+            block.others.as_flattened_mut()[i] = factor;
+        }
+    }
+}
+
 /// Unpacks a block of a vector's columns.
 #[inline(always)]
 fn transpose<S: Set, T: Type, const B: usize>(s: S, units: [&T::Unit; QUADS], at: usize, to: &mut Panel) {
@@ -101,23 +115,17 @@ fn tiles<S: Set, T: Type, const R: usize, const V: usize>(
     (panel, ahead): (&[Panel], usize),
     all: &mut [Row],
 ) {
-    let last = all.len() - 1;
     let turns = WIDTH / S::LANES / V * all.len().div_ceil(R);
     let mut turn = if ahead > 0 { 0 } else { usize::MAX };
     for at in 0..WIDTH / S::LANES / V {
-        for first in (0..all.len()).step_by(R) {
-            let mut rows: [&[Block]; R] = [&[]; R];
-            let mut sums = [[S::Floats::zeroed(); V]; R];
-            for i in 0..R {
-                let row = (first + i).min(last);
-                rows[i] = &blocks[row * n + from..][..panel.len()];
-                sums[i] = vectors(&all[row].0)[at];
+        for (i, all) in all.chunks_mut(R).enumerate() {
+            let (rows, panel) = ((&blocks[i * R * n..], n, from), (panel, turn, turns, ahead));
+            if all.len() > 2 {
+                tile::<S, T, R, V>(s, rows, panel, at, all);
+            } else {
+                tile::<S, T, 2, V>(s, rows, panel, at, all);
             }
-            let sums = tile::<S, T, R, V>(s, (rows, R * n), (panel, turn, turns, ahead), at, sums);
             turn = turn.saturating_add(1);
-            for (all, sums) in all[first..].iter_mut().zip(sums) {
-                all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
-            }
         }
     }
 }
@@ -128,18 +136,23 @@ pub(super) fn vectors<From: Pod, To: Pod, const V: usize>(numbers: &[From]) -> &
     bytemuck::cast_slice(numbers).as_chunks().0
 }
 
-/// Adds the products of `R` rows of activations and a panel's vectors from `V * at` on. The rows that come next lie `next`
-/// blocks behind.
+/// Adds the products of up to `R` rows of activations and a panel's vectors from `V * at` on. The rows that come next are fetched.
 #[inline(always)]
 fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     s: S,
-    (rows, next): ([&[Block]; R], usize),
+    (blocks, n, from): (&[Block], usize, usize),
     (panel, turn, turns, ahead): (&[Panel], usize, usize, usize),
     at: usize,
-    mut sums: [[S::Floats; V]; R],
-) -> [[S::Floats; V]; R] {
+    all: &mut [Row],
+) {
     assert!(at < WIDTH / S::LANES / V, "vectors of a panel");
-    let rows = parts(rows, 0..panel.len());
+    let mut rows: [&[Block]; R] = [&[]; R];
+    let mut sums = [[S::Floats::zeroed(); V]; R];
+    for i in 0..R {
+        let row = i.min(all.len() - 1);
+        rows[i] = &blocks[row * n + from..][..panel.len()];
+        sums[i] = vectors(&all[row].0)[at];
+    }
     let mut products = [[s.ints(0); V]; R];
     for (i, block) in panel.iter().enumerate() {
         let lines: &[[u8; 64]] = bytemuck::cast_slice(std::slice::from_ref(block));
@@ -151,7 +164,7 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
         let mut x = [&rows[0][i]; R];
         for (x, row) in x.iter_mut().zip(rows) {
             *x = &row[i];
-            s.fetch(*x, next * size_of::<Block>());
+            s.fetch(*x, R * n * size_of::<Block>());
         }
         if i % types::together::<S, T>() == 0 {
             products = [[s.ints(0); V]; R];
@@ -175,7 +188,9 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
             }
         }
     }
-    sums
+    for (all, sums) in all.iter_mut().zip(sums) {
+        all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
+    }
 }
 
 /// Adds products times scales of columns and rows.

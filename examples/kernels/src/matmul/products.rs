@@ -19,9 +19,9 @@ pub(super) type Operation = (DType, CustomOp<f32>);
 
 /// A row of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Picked {
+pub(crate) struct Picked {
     expert: usize,
-    row: usize,
+    pub(super) row: usize,
     /// The row of activations that it is computed from.
     from: usize,
 }
@@ -31,23 +31,14 @@ struct Picked {
 pub(crate) struct Group<'a> {
     operands: &'a Operands<'a>,
     x: Rows<'a, f32>,
-    rows: &'a [Picked],
+    pub(super) rows: &'a [Picked],
 }
 
 impl<'a> Group<'a> {
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
     /// Activations that a row is computed from.
     pub(super) fn activations(&self, i: usize) -> &'a [f32] {
         let ([_, several, ..], from) = (self.x.shape(), self.rows[i].from);
         self.x.row([from % several, from / several, 0])
-    }
-
-    /// Where the row is in the product.
-    pub(super) fn place(&self, i: usize) -> usize {
-        self.rows[i].row
     }
 
     /// The rows of the matrix for a part of the product.
@@ -121,7 +112,7 @@ pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
             }
             out.each(|part, put| {
                 let columns = group.columns(part).map(bytemuck::cast_slice);
-                let put = &mut |i, values: &[f32]| put(group.place(i), values);
+                let put = &mut |i: usize, values: &[f32]| put(group.rows[i].row, values);
                 blocks::product::<S, T>(s, &columns, blocks, (panel, sums), put);
             });
         }
@@ -140,7 +131,7 @@ pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
             let (group, n) = (Group { operands, x, rows }, rows.len());
             let mut multiply = |rows: &[&[f32]]| {
                 out.each(|part, put| {
-                    let put = &mut |i, values: &[f32]| put(group.place(i), values);
+                    let put = &mut |i: usize, values: &[f32]| put(group.rows[i].row, values);
                     floats::product::<S, T>(s, &group.columns(part), (n, rows), (float_panel, sums), put);
                 });
             };

@@ -252,7 +252,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     fn multiply_few<T: Type>(self, out: &mut Out<'_>, group: &Group<'_>) -> bool {
-        let can = T::INTEGERS && T::BITS < 8 && group.len() <= FEW;
+        let can = T::INTEGERS && T::BITS < 8 && group.rows.len() <= FEW;
         if can {
             few::multiply::<VNNI, T>(self, out, group);
         }

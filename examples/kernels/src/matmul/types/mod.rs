@@ -10,7 +10,7 @@ use ggml::DType;
 
 pub(crate) use k::{Q4K, Q5K, Q6K};
 pub(crate) use lookup::{Iq4Nl, Iq4Xs, MxFp4};
-pub(crate) use simple::{Q4_0, Q4_1, Q5_0, Q8_0};
+pub(crate) use simple::{FourQ8_0, Q4_0, Q4_1, Q5_0, Q8_0};
 
 use super::set::Set;
 
@@ -241,10 +241,7 @@ pub(crate) fn signed_byte(word: u32, i: usize) -> i32 {
 /// Some bytes of a unit.
 #[inline(always)]
 fn part<const N: usize>(unit: &[u8], at: usize) -> &[u8; N] {
-    match unit[at..].first_chunk() {
-        Some(part) => part,
-        None => unreachable!("a unit is longer"),
-    }
+    &unit[at..].as_chunks().0[0]
 }
 
 /// A word of each unit.

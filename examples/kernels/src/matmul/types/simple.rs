@@ -6,6 +6,8 @@ use super::super::set::Set;
 use super::{Type, nibbles, part};
 
 pub(crate) struct Q8_0;
+/// Four blocks of [`Q8_0`], whose scales were made small integers: see [`super::super::panel::join_scales`].
+pub(crate) struct FourQ8_0;
 pub(crate) struct Q4_0;
 pub(crate) struct Q4_1;
 pub(crate) struct Q5_0;
@@ -20,6 +22,14 @@ impl Type for Q8_0 {
     fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 34]) -> [u8; 32] {
         *part(unit, 2)
     }
+}
+
+impl Type for FourQ8_0 {
+    type Unit = [u8; 136];
+
+    const DTYPE: DType = DType::Q8_0;
+    const BLOCKS: usize = 4;
+    const BITS: u32 = 8;
 }
 
 impl Type for Q4_0 {

@@ -32,15 +32,15 @@ thread_local! {
 pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>, group: &Group<'_>) {
     let n = group.activations(0).len() / DEPTH;
     SCRATCH.with_borrow_mut(|units| {
-        let units = resize(units, group.len() * n);
+        let units = resize(units, group.rows.len() * n);
         for (i, to) in units.chunks_exact_mut(n).enumerate() {
             let row = group.activations(i);
             compiled!(s, quantise::<VNNI, T>(s, row, to));
         }
         out.each(|part, put| {
             let columns = &group.columns(part).map(bytemuck::cast_slice);
-            let put = &mut |i, values: &[f32]| put(group.place(i), values);
-            match group.len() {
+            let put = &mut |i: usize, values: &[f32]| put(group.rows[i].row, values);
+            match group.rows.len() {
                 1 => products::<VNNI, T, 1>(s, columns, units, put),
                 2 => products::<VNNI, T, 2>(s, columns, units, put),
                 3 => products::<VNNI, T, 3>(s, columns, units, put),
