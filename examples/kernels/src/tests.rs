@@ -152,8 +152,8 @@ fn quantised_matmul_kernel_equals_dequantised_product() {
                 assert!(format!("{panels:?}").contains(dtype.name()), "{panels:?}");
                 let (mut stands_for, mut rounding) =
                     (dtype.dequantize(w).unwrap(), rounding(level, *dtype, usize::MAX));
-                if (level, *dtype) == (Level::Avx2, DType::Q8_0) && depth % 128 == 0 {
-                    rounding.0 = 128;
+                if (level, *dtype) == (Level::Avx2, DType::Q8_0) && depth % 64 == 0 {
+                    rounding.0 = 64;
                     join_scales(w, &mut stands_for);
                 }
                 // The matrix is always unpacked, as for many rows.
@@ -168,9 +168,9 @@ fn quantised_matmul_kernel_equals_dequantised_product() {
     }
 }
 
-/// Rounds the scales of four blocks of `q8_0` to 255 steps up to the largest of them.
+/// Rounds the scales of two blocks of `q8_0` to 255 steps up to the larger of them.
 fn join_scales(blocks: &[u8], stands_for: &mut [f32]) {
-    for (blocks, numbers) in blocks.chunks(4 * 34).zip(stands_for.chunks_mut(4 * 32)) {
+    for (blocks, numbers) in blocks.chunks(2 * 34).zip(stands_for.chunks_mut(2 * 32)) {
         let scales: Vec<_> = blocks.chunks(34).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect();
         let most = scales.iter().copied().fold(0.0, f32::max);
         for (scale, numbers) in scales.iter().zip(numbers.chunks_mut(32)) {

@@ -60,7 +60,7 @@ fn scales<S: Set, T: Type, const B: usize>((factors, integers): &Scaling) -> [Ei
     [scales, factors[0]]
 }
 
-/// Makes integers of the scales of blocks that are added before they are multiplied by one factor: as exact as weights of 8 bits are.
+/// Makes integers of the scales of blocks, which are summed before they are multiplied by one factor. They have 8 bits, as weights do.
 #[expect(clippy::cast_possible_truncation, reason = "sizes up to 255")]
 pub(super) fn join_scales(blocks: &mut [Panel]) {
     for i in 0..WIDTH {

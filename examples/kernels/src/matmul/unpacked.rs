@@ -12,7 +12,7 @@ use super::blocks::unpack;
 use super::floats;
 use super::panel::{self, Panel};
 use super::set::{Level, Set, with_set};
-use super::types::{FourQ8_0, Q4_0, Q8_0, Type};
+use super::types::{Q4_0, Q8_0, TwoQ8_0, Type};
 use super::{Row, WIDTH};
 
 /// The blocks of a panel that are multiplied at a time: half of the panel, and three rows of them, stay in the nearest cache.
@@ -59,7 +59,7 @@ impl UnpackedPanels {
         if let Some(mut blocks) = blocks {
             let depth = blocks.len() / columns.div_ceil(WIDTH) * BLOCK;
             if is_joined(level, dtype, depth) {
-                blocks.chunks_mut(FourQ8_0::BLOCKS).for_each(panel::join_scales);
+                blocks.chunks_mut(TwoQ8_0::BLOCKS).for_each(panel::join_scales);
             }
             return Ok(Self { level, dtype, depth, floats: Vec::new(), blocks });
         }
@@ -73,7 +73,7 @@ impl UnpackedPanels {
     /// Multiplies rows by some panels. What was quantised for one matrix of blocks serves others of its type.
     pub(crate) fn multiply(&self, what: Factors<'_>, quantised: &mut Quantised, done: Done<'_>) {
         with_set!(self.level, s => match self.dtype {
-            of if is_joined(self.level, of, self.depth) => self.multiply_blocks::<_, FourQ8_0>(s, what, quantised, done),
+            of if is_joined(self.level, of, self.depth) => self.multiply_blocks::<_, TwoQ8_0>(s, what, quantised, done),
             DType::Q8_0 => self.multiply_blocks::<_, Q8_0>(s, what, quantised, done),
             DType::Q4_0 => self.multiply_blocks::<_, Q4_0>(s, what, quantised, done),
             _ => self.multiply_floats(s, what, done),
@@ -118,9 +118,10 @@ impl UnpackedPanels {
     }
 }
 
-/// Whether scales become small integers ([`panel::join_scales`]), as without VNNI the float of each block takes a tenth of the time.
+/// Whether scales become small integers ([`panel::join_scales`]): without VNNI, their products are as fast as those of ones, and two blocks
+/// take the floats of one.
 fn is_joined(level: Level, dtype: DType, depth: usize) -> bool {
-    (level, dtype) == (Level::Avx2, DType::Q8_0) && depth.is_multiple_of(FourQ8_0::BLOCKS * BLOCK)
+    (level, dtype) == (Level::Avx2, DType::Q8_0) && depth.is_multiple_of(TwoQ8_0::BLOCKS * BLOCK)
 }
 
 /// Panels of a matrix of floats.

@@ -10,7 +10,7 @@ use ggml::DType;
 
 pub(crate) use k::{Q4K, Q5K, Q6K};
 pub(crate) use lookup::{Iq4Nl, Iq4Xs, MxFp4};
-pub(crate) use simple::{FourQ8_0, Q4_0, Q4_1, Q5_0, Q8_0};
+pub(crate) use simple::{Q4_0, Q4_1, Q5_0, Q8_0, TwoQ8_0};
 
 use super::set::Set;
 
@@ -178,7 +178,7 @@ pub(crate) const fn whole<S: Set, T: Type>() -> bool {
 
 /// The blocks of activations that share a scale where [`whole`]: fewer where pairs are limited, whose steps would be too large.
 pub(crate) const fn together<S: Set, T: Type>() -> usize {
-    if whole::<S, T>() { if T::BITS == 8 { 4 } else { T::BLOCKS } } else { 1 }
+    if whole::<S, T>() { if T::BITS == 8 && T::BLOCKS > 4 { 4 } else { T::BLOCKS } } else { 1 }
 }
 
 /// What the size of the sum of a pair of activations is at most, or one less, where that times a weight must be below 2^15 (that of

@@ -6,8 +6,8 @@ use super::super::set::Set;
 use super::{Type, nibbles, part};
 
 pub(crate) struct Q8_0;
-/// Four blocks of [`Q8_0`], whose scales were made small integers: see [`super::super::panel::join_scales`].
-pub(crate) struct FourQ8_0;
+/// Two blocks of [`Q8_0`], whose scales were made small integers: see [`super::super::panel::join_scales`].
+pub(crate) struct TwoQ8_0;
 pub(crate) struct Q4_0;
 pub(crate) struct Q4_1;
 pub(crate) struct Q5_0;
@@ -24,11 +24,11 @@ impl Type for Q8_0 {
     }
 }
 
-impl Type for FourQ8_0 {
-    type Unit = [u8; 136];
+impl Type for TwoQ8_0 {
+    type Unit = [u8; 68];
 
     const DTYPE: DType = DType::Q8_0;
-    const BLOCKS: usize = 4;
+    const BLOCKS: usize = 2;
     const BITS: u32 = 8;
 }
 
