@@ -98,10 +98,9 @@ impl Kernel for Attention {
                         }
                     }
                     let mut shares = [0.0; ROWS];
-                    for ((row, scores), share) in rows.iter_mut().zip(scores.chunks_exact_mut(padded)).zip(&mut shares)
-                    {
+                    for ((row, scores), by) in rows.iter_mut().zip(scores.chunks_exact_mut(padded)).zip(&mut shares) {
                         let weights = &mut scores[..tokens];
-                        *share = 1.0 / math::soft_max(weights, scale);
+                        *by = 1.0 / math::soft_max(weights, scale);
                         *row = weights;
                     }
                     for (panel, first) in values.chunks_exact(tokens).zip((0..size).step_by(WIDTH)) {

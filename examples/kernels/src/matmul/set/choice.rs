@@ -61,8 +61,7 @@ impl fmt::Display for Level {
 
 /// What the processor has, except plain Rust, which is there for tests.
 fn best() -> Level {
-    let there = |level: &Level| *level > Level::Plain && level.is_there();
-    Level::all().rev().find(there).unwrap_or(Level::None)
+    Level::all().rev().find(|level| *level > Level::Plain && level.is_there()).unwrap_or(Level::None)
 }
 
 /// The level, and why.

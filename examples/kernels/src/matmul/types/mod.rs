@@ -241,7 +241,10 @@ pub(crate) fn signed_byte(word: u32, i: usize) -> i32 {
 /// Some bytes of a unit.
 #[inline(always)]
 fn part<const N: usize>(unit: &[u8], at: usize) -> &[u8; N] {
-    &unit[at..].as_chunks().0[0]
+    match unit[at..].first_chunk() {
+        Some(part) => part,
+        None => unreachable!("a unit is longer"),
+    }
 }
 
 /// A word of each unit.
