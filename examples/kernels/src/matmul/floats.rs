@@ -81,8 +81,7 @@ pub(super) fn in_parts<'a>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'a m
 /// are too few.
 pub(super) fn in_turns<'a, S: Set>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'a mut Vec<Row>) -> Vec<&'a [f32]> {
     let (depth, at_once) = (row(0).len(), if n > 6 { 4 } else { n.next_multiple_of(2) });
-    let all = n.next_multiple_of(at_once) * depth;
-    let to: &mut [f32] = bytemuck::cast_slice_mut(resize(to, all / WIDTH));
+    let to: &mut [f32] = bytemuck::cast_slice_mut(resize(to, n.next_multiple_of(at_once) * depth / WIDTH));
     for (to, first) in to.chunks_exact_mut(at_once * depth).zip((0..).step_by(at_once)) {
         for (to, from) in to.chunks_exact_mut(at_once * S::LANES).zip((0..).step_by(S::LANES)) {
             for (to, i) in to.chunks_exact_mut(S::LANES).zip(first..) {
