@@ -66,7 +66,7 @@ fn has_whole_tiles([depth, columns, n2, n3]: [i64; 4]) -> bool {
 /// # Errors
 ///
 /// Those of [`Context::mul_mat`], which computes what these kernels don't: see [`multiplies`]. It also computes what it was
-/// measured to compute faster: one or two rows of some types, and some numbers of rows of floats without AVX-512.
+/// measured to compute faster: one or two rows of `q5_0`, and some numbers of rows of floats.
 pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
     let [_, rows, ..] = x.ne();
     let is_ours = multiplies(w.dtype(), w.ne()) && is_faster(level(), w.dtype(), rows);
