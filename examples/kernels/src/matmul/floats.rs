@@ -92,8 +92,8 @@ pub(super) fn in_turns<'a, S: Set>(n: usize, row: impl Fn(usize) -> &'a [f32], t
     to.chunks(at_once * depth).collect()
 }
 
-/// The products of columns and `n` rows of activations: one as it is, up to [`FEW`] by [`in_turns`], more by [`in_parts`]. Matrices stay packed where the
-/// rows are few.
+/// The products of columns and `n` rows of activations: one as it is, up to [`FEW`] by [`in_turns`], more by [`in_parts`].
+/// Matrices stay packed where the rows are few.
 pub(super) fn product<S: Set, T: Float>(
     s: S,
     columns: &[&[u8]; WIDTH],
