@@ -15,19 +15,34 @@ pub(crate) struct Block {
     pub(super) numbers: [i8; BLOCK],
     /// NaN or infinite if one of the values is.
     pub(super) scale: f32,
-    /// The sums of the first half of the numbers, and of the second half; anything if the scale is not finite.
-    pub(super) sums: [i16; 2],
     /// The sum of the values.
     pub(super) total: f32,
+    /// What cancels an offset that was added to weights, or, where `sums_apart`, the sums of the first half of the numbers and of the
+    /// second half, 16 bits each; anything if the scale is not finite.
+    pub(super) sums: i32,
 }
 
 impl Block {
     /// What cancels an offset that was added to weights, for each half or for all.
     #[inline(always)]
-    pub(super) fn starts(&self, offset: i32, halves: usize) -> [i32; 2] {
-        let [first, second] = self.sums.map(|x| i32::from(x) * -offset);
-        if halves == 1 { [first + second, 0] } else { [first, second] }
+    pub(super) fn starts<S: Set, T: Type>(&self) -> [i32; 2] {
+        if !sums_apart::<S, T>() {
+            return [self.sums, 0];
+        }
+        let [first, second]: [i16; 2] = bytemuck::cast(self.sums);
+        starts::<S, T>([first.into(), second.into()])
     }
+}
+
+#[inline(always)]
+fn starts<S: Set, T: Type>([first, second]: [i32; 2]) -> [i32; 2] {
+    let by = -types::offset::<S, T>();
+    if T::HALVES == 1 { [(first + second) * by, 0] } else { [first * by, second * by] }
+}
+
+/// Whether sums of halves are multiplied by scales of their own.
+const fn sums_apart<S: Set, T: Type>() -> bool {
+    types::whole::<S, T>() || T::HALVES == 2
 }
 
 /// Quantises a row, as to `q8_0`, but with scales in `f32`, and maybe for a type whose blocks share a scale, or limit pairs.
@@ -41,7 +56,8 @@ pub(super) fn quantise<S: Set, T: Type>(s: S, row: &[f32], to: &mut [Block]) {
             for (to, from) in to.iter_mut().zip(from.as_chunks::<BLOCK>().0) {
                 to.numbers = s.round(from, factor(most));
                 let [first, second] = s.sums_of_bytes(bytemuck::pod_read_unaligned(bytemuck::bytes_of(&to.numbers)));
-                to.sums = [first as i16, second as i16];
+                let apart = [first as i16, second as i16];
+                to.sums = if sums_apart::<S, T>() { bytemuck::cast(apart) } else { starts::<S, T>([first, second])[0] };
                 to.scale = most / 127.0;
                 to.total = to.scale * (first + second) as f32;
             }

@@ -115,7 +115,6 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
         let x = &row[B];
         let halves = s.twice(&x.numbers);
         let scale = s.floats(x.scale);
-        let starts = x.starts(types::offset::<S, T>(), T::HALVES);
         let together = 2 / T::HALVES;
         for (h, scales) in [scales, others].into_iter().enumerate().take(T::HALVES) {
             let mut whole = [s.ints(0); PAIRS];
@@ -130,7 +129,7 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
                 }
                 *whole = s.end(*whole, products, s.ones());
             }
-            let whole = s.convert(s.eight(s.ints(starts[h]), whole));
+            let whole = s.convert(s.eight(s.ints(x.starts::<S, T>()[h]), whole));
             *sum = s.mul_add(whole, s.mul(scales, scale), *sum);
         }
         if T::OFFSETS {

@@ -222,13 +222,12 @@ fn part<S: Set, T: Type, const R: usize, const V: usize, const Q: usize, const P
     products: &mut [[S::Ints; V]; R],
     sums: &mut [[S::Floats; V]; R],
 ) {
-    let offset = types::offset::<S, T>();
     let mut numbers = [&[[0; FOUR]; Q]; R];
     for r in 0..R {
         let all: &[[u8; FOUR]; QUADS] = bytemuck::cast_ref(&x[r].numbers);
         numbers[r] = &all.as_chunks().0[PART];
         if !types::whole::<S, T>() {
-            products[r] = [s.ints(x[r].starts(offset, T::HALVES)[PART]); V];
+            products[r] = [s.ints(x[r].starts::<S, T>()[PART]); V];
         }
     }
     let quads = &panel.numbers.as_chunks().0[PART];
@@ -237,11 +236,11 @@ fn part<S: Set, T: Type, const R: usize, const V: usize, const Q: usize, const P
         if PART == 0 {
             let mut offsets = scales;
             for x in bytemuck::cast_slice_mut::<_, i16>(&mut offsets) {
-                *x = x.wrapping_mul(i16::try_from(-offset).unwrap_or_default());
+                *x = x.wrapping_mul(i16::try_from(-types::offset::<S, T>()).unwrap_or_default());
             }
             for (products, x) in products.iter_mut().zip(x) {
                 for v in 0..V {
-                    products[v] = s.end(products[v], s.ints(bytemuck::cast(x.sums)), offsets[v]);
+                    products[v] = s.end(products[v], s.ints(x.sums), offsets[v]);
                 }
             }
         }

@@ -65,12 +65,7 @@ fn add<S: Set, T: Type, const B: usize>(
     sums: &mut [S::Floats; SEVERAL],
 ) {
     let scales: [S::Floats; 2] = scales.map(|x| bytemuck::pod_read_unaligned(bytemuck::bytes_of(&x)));
-    let mut square = S::Square::zeroed();
-    for (to, unit) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(units) {
-        *to = types::numbers::<S, T, B>(s, unit);
-    }
-    let square = s.transpose(square);
-    let quads: &[S::Ints] = bytemuck::cast_slice(std::slice::from_ref(&square));
+    let quads = types::quads::<S, T, B>(s, units);
     let half = quads.len() / T::HALVES;
     let most = S::most(T::BITS).min(half);
     for (r, sums) in sums.as_chunks_mut::<TWO>().0.iter_mut().enumerate() {
@@ -81,7 +76,7 @@ fn add<S: Set, T: Type, const B: usize>(
         for (h, &by) in scales.iter().enumerate().take(T::HALVES) {
             let mut whole = [s.ints(0); TWO];
             for (whole, x) in whole.iter_mut().zip(x) {
-                *whole = s.ints(x.starts(types::offset::<S, T>(), T::HALVES)[h]);
+                *whole = s.ints(x.starts::<S, T>()[h]);
             }
             for from in (h * half..(h + 1) * half).step_by(most) {
                 let mut products = [s.begin(whole[0]), s.begin(whole[1])];

@@ -87,22 +87,6 @@ fn in_turn(mut x: __m256i) -> __m256i {
 }
 
 // Closures and `map` are not always inlined; what isn't, isn't compiled for the instructions.
-impl<const VNNI: u8> Avx<VNNI> {
-    /// Lanes 0 to 3 of four columns, in the lower half, and 4 to 7 in the upper one.
-    #[inline(always)]
-    fn fours(self, a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> [__m256i; 4] {
-        let v = self.0.avx2;
-        let (ab, cd) = (v._mm256_unpacklo_epi32(a, b), v._mm256_unpacklo_epi32(c, d));
-        let (ef, gh) = (v._mm256_unpackhi_epi32(a, b), v._mm256_unpackhi_epi32(c, d));
-        [
-            v._mm256_unpacklo_epi64(ab, cd),
-            v._mm256_unpackhi_epi64(ab, cd),
-            v._mm256_unpacklo_epi64(ef, gh),
-            v._mm256_unpackhi_epi64(ef, gh),
-        ]
-    }
-}
-
 impl<const VNNI: u8> Set for Avx<VNNI> {
     type Ints = __m256i;
     type Floats = __m256;
@@ -241,14 +225,22 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
-    fn transpose(self, [a, b, c, d, e, f, g, h]: [__m256i; 8]) -> [__m256i; 8] {
-        let (l, r) = (self.fours(a, b, c, d), self.fours(e, f, g, h));
-        let mut all = [a; 8];
-        for i in 0..4 {
-            all[i] = self.0.avx2._mm256_permute2x128_si256::<0x20>(l[i], r[i]);
-            all[4 + i] = self.0.avx2._mm256_permute2x128_si256::<0x31>(l[i], r[i]);
-        }
-        all
+    fn nibbles(self, x: __m256i) -> [__m256i; 2] {
+        let (avx2, mask) = (self.0.avx2, self.0.avx._mm256_set1_epi8(15));
+        [avx2._mm256_and_si256(x, mask), avx2._mm256_and_si256(avx2._mm256_srli_epi16::<4>(x), mask)]
+    }
+
+    #[inline(always)]
+    fn fours(self, [a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
+        let v = self.0.avx2;
+        let (ab, cd) = (v._mm256_unpacklo_epi32(a, b), v._mm256_unpacklo_epi32(c, d));
+        let (ef, gh) = (v._mm256_unpackhi_epi32(a, b), v._mm256_unpackhi_epi32(c, d));
+        [
+            v._mm256_unpacklo_epi64(ab, cd),
+            v._mm256_unpackhi_epi64(ab, cd),
+            v._mm256_unpacklo_epi64(ef, gh),
+            v._mm256_unpackhi_epi64(ef, gh),
+        ]
     }
 
     fn multiply_few<T: Type>(self, out: &mut Out<'_>, group: &Group<'_>) -> bool {

@@ -181,8 +181,33 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         }
         sums
     }
-    /// From columns to rows.
-    fn transpose(self, square: Self::Square) -> Self::Square;
+    /// The lower halves of bytes, and the upper ones.
+    #[inline(always)]
+    fn nibbles(self, x: Self::Ints) -> [Self::Ints; 2] {
+        let mut all = [x; 2];
+        let [low, high]: [&mut [u32]; 2] = all.each_mut().map(|x| bytemuck::cast_slice_mut(std::slice::from_mut(x)));
+        low.iter_mut().for_each(|x| *x &= 0x0f0f_0f0f);
+        high.iter_mut().for_each(|x| *x = *x >> 4 & 0x0f0f_0f0f);
+        all
+    }
+    /// The lanes of four vectors, in each half: the first ones, the second ones and so on.
+    #[inline(always)]
+    fn fours(self, all: [Self::Ints; 4]) -> [Self::Ints; 4] {
+        let mut turned = all;
+        let (from, to): (&[i32], &mut [i32]) = (bytemuck::cast_slice(&all), bytemuck::cast_slice_mut(&mut turned));
+        for i in 0..from.len() {
+            let (vector, half, lane) = (i / 8, i / 4 % 2, i % 4);
+            to[8 * lane + 4 * half + vector] = from[i];
+        }
+        turned
+    }
+    /// From columns to rows, of vectors of 8 lanes.
+    #[inline(always)]
+    fn transpose(self, square: Self::Square) -> Self::Square {
+        let [a, b, c, d, e, f, g, h]: [Self::Ints; 8] = bytemuck::cast(square);
+        let [[a, e], [b, f], [c, g], [d, h]] = [self.pair(a, e), self.pair(b, f), self.pair(c, g), self.pair(d, h)];
+        bytemuck::cast([self.fours([a, b, c, d]), self.fours([e, f, g, h])])
+    }
 
     /// Columns of a block from rows, four numbers of each after the other, as [`Set::add`] takes them.
     #[inline(always)]

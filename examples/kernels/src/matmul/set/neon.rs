@@ -201,17 +201,9 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     }
 
     #[inline(always)]
-    fn transpose(self, square: [[int32x4_t; 2]; 8]) -> [[int32x4_t; 2]; 8] {
-        let mut all = square;
-        for (h, rows) in square.as_chunks::<4>().0.iter().enumerate() {
-            for (g, columns) in all.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                let turned = self.turn([rows[0][g], rows[1][g], rows[2][g], rows[3][g]]);
-                for (column, turned) in columns.iter_mut().zip(turned) {
-                    column[h] = turned;
-                }
-            }
-        }
-        all
+    fn fours(self, all: [[int32x4_t; 2]; 4]) -> [[int32x4_t; 2]; 4] {
+        let [low, high] = [0, 1].map(|h| self.turn([all[0][h], all[1][h], all[2][h], all[3][h]]));
+        [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
     }
 
     /// For products of matrices, eight bytes of a column lie together.

@@ -73,9 +73,5 @@ impl Set for Plain {
         })
     }
 
-    fn transpose(self, square: Self::Square) -> Self::Square {
-        std::array::from_fn(|i| std::array::from_fn(|j| square[j][i]))
-    }
-
     fn fetch<T>(self, _: &T, _: usize) {}
 }

@@ -155,6 +155,37 @@ pub(crate) fn pair<S: Set, T: Type, const BLOCK: usize>(s: S, units: [&T::Unit; 
     [ints::<S, T>(first), ints::<S, T>(second)]
 }
 
+/// The numbers of a block of eight units: four of each in a vector, after the other.
+#[inline(always)]
+pub(crate) fn quads<S: Set, T: Type, const BLOCK: usize>(s: S, units: [&T::Unit; EIGHT]) -> [S::Ints; EIGHT] {
+    const FOUR: usize = EIGHT / 2;
+    let mut halves = [[s.ints(0); FOUR]; 2];
+    for p in 0..FOUR {
+        let two = [units[p], units[p + FOUR]];
+        match T::NIBBLES {
+            // They are brought together before they are taken apart.
+            Some(at) => {
+                let [a, b]: [&[u8; 16]; 2] = two.map(|unit| part(bytemuck::bytes_of(unit), at + 16 * BLOCK));
+                let both: [u8; 32] = bytemuck::cast([*a, *b]);
+                halves[0][p] = bytemuck::pod_read_unaligned(&both);
+            }
+            None => [halves[0][p], halves[1][p]] = pair::<S, T, BLOCK>(s, two),
+        }
+    }
+    halves[0] = s.fours(halves[0]);
+    if T::NIBBLES.is_some() {
+        for p in 0..FOUR {
+            let [low, high] = s.nibbles(halves[0][p]);
+            halves[0][p] = ints::<S, T>(looked_up::<S, T>(s, bytemuck::pod_read_unaligned(bytemuck::bytes_of(&low))));
+            halves[1][p] = ints::<S, T>(looked_up::<S, T>(s, bytemuck::pod_read_unaligned(bytemuck::bytes_of(&high))));
+        }
+    } else {
+        halves[1] = s.fours(halves[1]);
+    }
+    let [[a, b, c, d], [e, f, g, h]] = halves;
+    [a, b, c, d, e, f, g, h]
+}
+
 #[inline(always)]
 fn ints<S: Set, T: Type>(mut numbers: [u8; 32]) -> S::Ints {
     if T::BITS == 8 && !S::SIGNED {
