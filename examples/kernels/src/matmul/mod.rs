@@ -21,7 +21,7 @@ mod unpacked;
 use std::ops::Range;
 use std::sync::{LazyLock, OnceLock};
 
-use bytemuck::Zeroable;
+use bytemuck::{Pod, Zeroable};
 use ggml::ops::{CustomOp, Operands};
 use ggml::{Context, DType, Result, Tensor};
 
@@ -193,10 +193,10 @@ fn ahead(row: usize) -> usize {
 }
 
 /// Rows of the matrix, or of an expert's, for [`WIDTH`] columns of the product.
-fn weights<'a>(operands: &Operands<'a>, part: usize, expert: usize) -> [&'a [u8]; WIDTH] {
-    let mut rows: [&[u8]; WIDTH] = [&[]; WIDTH];
+fn weights<'a, T: Pod>(operands: &Operands<'a>, part: usize, expert: usize) -> [&'a [T]; WIDTH] {
+    let mut rows: [&[T]; WIDTH] = [&[]; WIDTH];
     for (i, row) in rows.iter_mut().enumerate() {
-        *row = operands.bytes(0, [part * WIDTH + i, expert, 0]);
+        *row = bytemuck::cast_slice(operands.bytes(0, [part * WIDTH + i, expert, 0]));
     }
     rows
 }

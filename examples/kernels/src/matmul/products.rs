@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use bytemuck::Pod;
 use ggml::DType;
 use ggml::ops::{CustomOp, CustomOptions, Operands, Rows};
 
@@ -42,7 +43,7 @@ impl<'a> Group<'a> {
     }
 
     /// The rows of the matrix for a part of the product.
-    pub(super) fn columns(&self, part: usize) -> [&'a [u8]; WIDTH] {
+    pub(super) fn columns<T: Pod>(&self, part: usize) -> [&'a [T]; WIDTH] {
         weights(self.operands, part, self.rows[0].expert)
     }
 }
@@ -111,7 +112,7 @@ pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
                 activations::quantise::<S, T>(s, group.activations(i), to);
             }
             out.each(|part, put| {
-                let columns = group.columns(part).map(bytemuck::cast_slice);
+                let columns = group.columns(part);
                 let put = &mut |i: usize, values: &[f32]| put(group.rows[i].row, values);
                 blocks::product::<S, T>(s, &columns, blocks, (panel, sums), put);
             });

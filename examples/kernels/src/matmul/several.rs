@@ -23,15 +23,15 @@ pub(super) fn product<S: Set, T: Type>(
     put: &mut dyn FnMut(usize, &[f32]),
 ) {
     let n = columns[0].len() * T::BLOCKS;
-    let sums = compiled!(s, {
-        let mut all = [[0.0; WIDTH]; SEVERAL];
+    let mut sums = [[0.0; WIDTH]; SEVERAL];
+    let all = &mut sums;
+    compiled!(s, {
         for (i, eight) in columns.as_chunks().0.iter().enumerate() {
             let sums = dot::<S, T>(s, eight, rows, n);
             for (all, sums) in all.iter_mut().zip(&sums) {
                 all[i * EIGHT..][..EIGHT].copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(sums)));
             }
         }
-        all
     });
     sums.iter().enumerate().take(rows.len() / n).for_each(|(i, sums)| put(i, sums));
 }

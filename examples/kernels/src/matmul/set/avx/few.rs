@@ -39,7 +39,7 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
             compiled!(s, quantise::<VNNI, T>(s, row, to));
         }
         out.each(|part, put| {
-            let columns = &group.columns(part).map(bytemuck::cast_slice);
+            let columns = &group.columns(part);
             let put = &mut |i: usize, values: &[f32]| put(group.rows[i].row, values);
             match group.rows.len() {
                 1 => products::<VNNI, T, 1>(s, columns, units, put),
