@@ -17,8 +17,9 @@ pub(crate) struct Block {
     pub(super) scale: f32,
     /// The sum of the values.
     pub(super) total: f32,
-    /// What cancels an offset that was added to weights, or, where `sums_apart`, the sums of the first half of the numbers and of the
-    /// second half, 16 bits each; anything if the scale is not finite.
+    /// What cancels an offset that was added to weights, if it isn't multiplied by small integers before. Otherwise, 16 bits each, the sums
+    /// of the first half of the numbers and of the second half, if these have scales, or of the numbers and those of the next block.
+    /// Anything if the scale is not finite.
     pub(super) sums: i32,
 }
 
@@ -26,23 +27,13 @@ impl Block {
     /// What cancels an offset that was added to weights, for each half or for all.
     #[inline(always)]
     pub(super) fn starts<S: Set, T: Type>(&self) -> [i32; 2] {
-        if !sums_apart::<S, T>() {
+        if T::HALVES == 1 && !types::pairs::<S, T>() {
             return [self.sums, 0];
         }
+        let by = -types::offset::<S, T>();
         let [first, second]: [i16; 2] = bytemuck::cast(self.sums);
-        starts::<S, T>([first.into(), second.into()])
+        [i32::from(first) * by, if T::HALVES == 1 { 0 } else { i32::from(second) * by }]
     }
-}
-
-#[inline(always)]
-fn starts<S: Set, T: Type>([first, second]: [i32; 2]) -> [i32; 2] {
-    let by = -types::offset::<S, T>();
-    if T::HALVES == 1 { [(first + second) * by, 0] } else { [first * by, second * by] }
-}
-
-/// Whether sums of halves are multiplied by scales of their own.
-const fn sums_apart<S: Set, T: Type>() -> bool {
-    types::whole::<S, T>() || T::HALVES == 2
 }
 
 /// Quantises a row, as to `q8_0`, but with scales in `f32`, and maybe for a type whose blocks share a scale, or limit pairs.
@@ -56,10 +47,18 @@ pub(super) fn quantise<S: Set, T: Type>(s: S, row: &[f32], to: &mut [Block]) {
             for (to, from) in to.iter_mut().zip(from.as_chunks::<BLOCK>().0) {
                 to.numbers = s.round(from, factor(most));
                 let [first, second] = s.sums_of_bytes(bytemuck::pod_read_unaligned(bytemuck::bytes_of(&to.numbers)));
-                let apart = [first as i16, second as i16];
-                to.sums = if sums_apart::<S, T>() { bytemuck::cast(apart) } else { starts::<S, T>([first, second])[0] };
+                to.sums = if T::HALVES == 2 {
+                    bytemuck::cast([first as i16, second as i16])
+                } else if types::pairs::<S, T>() {
+                    (first + second) & 0xffff
+                } else {
+                    (first + second) * -types::offset::<S, T>()
+                };
                 to.scale = most / 127.0;
                 to.total = to.scale * (first + second) as f32;
+            }
+            for i in 1..if types::pairs::<S, T>() { to.len() } else { 0 } {
+                to[i - 1].sums |= to[i].sums << 16;
             }
         }
     });

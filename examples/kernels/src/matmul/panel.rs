@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::activations::{BLOCK, Block, largest};
 use super::set::{Set, compiled};
-use super::types::{self, EIGHT, Eight, Scaling, Type, each_block, signed_byte};
+use super::types::{self, EIGHT, Eight, Scaling, TwoQ8_0, Type, each_block, signed_byte};
 use super::{Row, WIDTH};
 
 /// Half of a panel's columns.
@@ -23,7 +23,8 @@ pub(super) type Quad = [[[u8; FOUR]; HALF]; 2];
 pub(crate) struct Panel {
     pub(super) numbers: [Quad; QUADS],
     pub(super) scales: [[f32; HALF]; 2],
-    /// The offsets, or the scales of the second halves of blocks; or the factors of [`scales`].
+    /// The offsets, or the scales of the second halves of blocks; or the factors of [`scales`], and, where [`types::pairs`], of an even
+    /// block what cancels the offset of it and the next.
     pub(super) others: [[f32; HALF]; 2],
 }
 
@@ -53,11 +54,22 @@ fn scales<S: Set, T: Type, const B: usize>((factors, integers): &Scaling) -> [Ei
     if !types::whole::<S, T>() {
         return T::scales::<B>(&(*factors, *integers));
     }
-    for (i, to) in scales.iter_mut().enumerate() {
-        let [first, second] = integers.map(|words| signed_byte(words[B / 4][i], B % 4).cast_unsigned());
-        *to = f32::from_bits(first & 0xffff | if T::HALVES == 2 { second } else { first } << 16);
+    let mut others = factors[0];
+    for i in 0..EIGHT {
+        let [first, second] = integers.map(|words| signed_byte(words[B / 4][i], B % 4));
+        scales[i] = two(first, if T::HALVES == 2 { second } else { first });
+        if types::pairs::<S, T>() && B % 2 == 0 {
+            let next = signed_byte(integers[0][B / 4][i], B % 4 + 1);
+            others[i] = two(first * -types::offset::<S, T>(), next * -types::offset::<S, T>());
+        }
     }
-    [scales, factors[0]]
+    [scales, others]
+}
+
+/// Two integers of 16 bits as the bits of a float.
+#[inline(always)]
+fn two(first: i32, second: i32) -> f32 {
+    f32::from_bits((first & 0xffff | second << 16).cast_unsigned())
 }
 
 /// Makes integers of the scales of blocks, which are summed before they are multiplied by one factor. They have 8 bits, as weights do.
@@ -65,12 +77,14 @@ fn scales<S: Set, T: Type, const B: usize>((factors, integers): &Scaling) -> [Ei
 pub(super) fn join_scales(blocks: &mut [Panel]) {
     for i in 0..WIDTH {
         let factor = largest(blocks.iter().map(|block| block.scales.as_flattened()[i])) / 255.0;
-        for block in &mut *blocks {
+        let mut whole = [0; TwoQ8_0::BLOCKS];
+        for (block, whole) in blocks.iter_mut().zip(&mut whole) {
             let scale = &mut block.scales.as_flattened_mut()[i];
-            let whole = (*scale / factor).round() as i16;
-            *scale = f32::from_bits(u32::from(whole.cast_unsigned()) * 0x1_0001);
+            *whole = (*scale / factor).round() as i32;
+            *scale = two(*whole, *whole);
             block.others.as_flattened_mut()[i] = factor;
         }
+        blocks[0].others.as_flattened_mut()[i] = two(whole[0] * -128, whole[1] * -128);
     }
 }
 
@@ -169,6 +183,9 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
         if i % types::together::<S, T>() == 0 {
             products = [[s.ints(0); V]; R];
         }
+        if types::pairs::<S, T>() && i % 2 == 0 {
+            cancel(s, vectors(block.others.as_flattened())[at], x, &mut products);
+        }
         if T::HALVES == 1 {
             part::<S, T, R, V, QUADS, 0>(s, block, at, x, &mut products, &mut sums);
         } else {
@@ -233,16 +250,12 @@ fn part<S: Set, T: Type, const R: usize, const V: usize, const Q: usize, const P
     let quads = &panel.numbers.as_chunks().0[PART];
     if types::whole::<S, T>() {
         let mut scales: [S::Ints; V] = vectors(panel.scales.as_flattened())[at];
-        if PART == 0 {
+        if T::HALVES == 2 && PART == 0 {
             let mut offsets = scales;
             for x in bytemuck::cast_slice_mut::<_, i16>(&mut offsets) {
                 *x = x.wrapping_mul(i16::try_from(-types::offset::<S, T>()).unwrap_or_default());
             }
-            for (products, x) in products.iter_mut().zip(x) {
-                for v in 0..V {
-                    products[v] = s.end(products[v], s.ints(x.sums), offsets[v]);
-                }
-            }
+            cancel(s, offsets, x, products);
         }
         if T::HALVES == 2 {
             for scales in &mut scales {
@@ -253,6 +266,21 @@ fn part<S: Set, T: Type, const R: usize, const V: usize, const Q: usize, const P
     } else {
         s.add(T::BITS, quads, at, numbers, products);
         scaled(s, if PART == 0 { &panel.scales } else { &panel.others }, at, x, products, sums);
+    }
+}
+
+/// Adds what cancels offsets to products.
+#[inline(always)]
+fn cancel<S: Set, const R: usize, const V: usize>(
+    s: S,
+    offsets: [S::Ints; V],
+    x: [&Block; R],
+    products: &mut [[S::Ints; V]; R],
+) {
+    for (products, x) in products.iter_mut().zip(x) {
+        for v in 0..V {
+            products[v] = s.end(products[v], s.ints(x.sums), offsets[v]);
+        }
     }
 }
 

@@ -207,6 +207,11 @@ pub(crate) const fn whole<S: Set, T: Type>() -> bool {
     S::NARROW && T::INTEGERS && !T::OFFSETS
 }
 
+/// Whether what cancels their offsets is computed for two blocks at once.
+pub(crate) const fn pairs<S: Set, T: Type>() -> bool {
+    whole::<S, T>() && T::HALVES == 1
+}
+
 /// The blocks of activations that share a scale where [`whole`]: fewer where pairs are limited, whose steps would be too large.
 pub(crate) const fn together<S: Set, T: Type>() -> usize {
     if whole::<S, T>() { if T::BITS == 8 && T::BLOCKS > 4 { 4 } else { T::BLOCKS } } else { 1 }
