@@ -145,7 +145,9 @@ impl Kernel for Product {
                 let panels = from / WIDTH..to.div_ceil(WIDTH);
                 weights.multiply((&rows, panels), &mut blocks, &mut |panel, row, sums| {
                     let column = first + panel * WIDTH;
-                    let out = &mut out[row * n + column / width - start].1[column % width..];
+                    // Parts of a row have the width of a panel. (A division takes as long as the sums below.)
+                    let (part, from) = if width == WIDTH { (column / WIDTH - start, 0) } else { (0, column) };
+                    let out = &mut out[row * n + part].1[from..];
                     let bias = &bias[panel * WIDTH..];
                     out.iter_mut().zip(sums).zip(bias).for_each(|((out, sum), bias)| *out = sum + bias);
                 });
