@@ -145,9 +145,9 @@ impl Kernel for Product {
                 let panels = from / WIDTH..to.div_ceil(WIDTH);
                 weights.multiply((&rows, panels), &mut blocks, &mut |panel, row, sums| {
                     let column = first + panel * WIDTH;
-                    // Parts of a row have the width of a panel. (A division takes as long as the sums below.)
-                    let (part, from) = if width == WIDTH { (column / WIDTH - start, 0) } else { (0, column) };
-                    let out = &mut out[row * n + part].1[from..];
+                    // Parts of a row have the width of a panel. (A division by a variable takes as long as the sums below.)
+                    let at = if width == WIDTH { (column / WIDTH - start, column % WIDTH) } else { (0, column) };
+                    let out = &mut out[row * n + at.0].1[at.1..];
                     let bias = &bias[panel * WIDTH..];
                     out.iter_mut().zip(sums).zip(bias).for_each(|((out, sum), bias)| *out = sum + bias);
                 });

@@ -24,7 +24,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// What cancels an offset that was added to weights, for each half or for all.
+    /// What cancels an offset that was added to weights: first for all, or for each half where these have scales.
     #[inline(always)]
     pub(super) fn starts<S: Set, T: Type>(&self) -> [i32; 2] {
         if T::HALVES == 1 && !types::pairs::<S, T>() {
@@ -32,7 +32,7 @@ impl Block {
         }
         let by = -types::offset::<S, T>();
         let [first, second]: [i16; 2] = bytemuck::cast(self.sums);
-        [i32::from(first) * by, if T::HALVES == 1 { 0 } else { i32::from(second) * by }]
+        [i32::from(first) * by, i32::from(second) * by]
     }
 }
 
@@ -47,18 +47,15 @@ pub(super) fn quantise<S: Set, T: Type>(s: S, row: &[f32], to: &mut [Block]) {
             for (to, from) in to.iter_mut().zip(from.as_chunks::<BLOCK>().0) {
                 to.numbers = s.round(from, factor(most));
                 let [first, second] = s.sums_of_bytes(bytemuck::pod_read_unaligned(bytemuck::bytes_of(&to.numbers)));
-                to.sums = if T::HALVES == 2 {
-                    bytemuck::cast([first as i16, second as i16])
-                } else if types::pairs::<S, T>() {
-                    (first + second) & 0xffff
-                } else {
-                    (first + second) * -types::offset::<S, T>()
+                to.sums = match T::HALVES {
+                    2 => bytemuck::cast([first as i16, second as i16]),
+                    _ => (first + second) * if types::pairs::<S, T>() { 1 } else { -types::offset::<S, T>() },
                 };
                 to.scale = most / 127.0;
                 to.total = to.scale * (first + second) as f32;
             }
             for i in 1..if types::pairs::<S, T>() { to.len() } else { 0 } {
-                to[i - 1].sums |= to[i].sums << 16;
+                to[i - 1].sums = to[i - 1].sums & 0xffff | to[i].sums << 16;
             }
         }
     });

@@ -3,7 +3,7 @@
 use bytemuck::Zeroable;
 
 use super::activations::Block;
-use super::panel::{self, HALF, Panel};
+use super::panel::{self, Panel};
 use super::set::{Set, compiled};
 use super::several::{self, SEVERAL};
 use super::types::{self, EIGHT, Eight, Type, each_block};
@@ -27,7 +27,6 @@ pub(super) fn product<S: Set, T: Type>(
         return match rows {
             1 => few::<_, T, 1>(s, columns, blocks, put),
             2 => few::<_, T, 2>(s, columns, blocks, put),
-            3 | 4 => few::<_, T, 4>(s, columns, blocks, put),
             _ => several::product::<_, T>(s, columns, blocks, put),
         };
     }
@@ -36,16 +35,10 @@ pub(super) fn product<S: Set, T: Type>(
     sums.fill(Row::zeroed());
     for from in (0..n).step_by(deep) {
         let panel = &mut panel[..deep.min(n - from)];
-        unpack::<S, T>(s, columns, from / T::BLOCKS, panel);
+        panel::unpack::<S, T>(s, columns, from / T::BLOCKS, panel);
         panel::multiply::<S, T>(s, (blocks, n, from), (panel, 0), sums);
     }
     sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
-}
-
-/// Unpacks the units of a panel, from `first` on.
-pub(super) fn unpack<S: Set, T: Type>(s: S, columns: &[&[T::Unit]; WIDTH], first: usize, panel: &mut [Panel]) {
-    let ahead = size_of_val(columns[0]) * HALF; // the rows that come next
-    compiled!(s, panel::unpack::<_, T>(s.short(), columns, first, ahead, panel));
 }
 
 /// The products of up to `N` rows of activations. Eight rows of the matrix are read at a time, once, and multiplied by all rows of
@@ -113,7 +106,8 @@ fn add<S: Set, T: Type, const B: usize, const N: usize>(
     }
     for (sum, row) in sums.iter_mut().zip(rows) {
         let x = &row[B];
-        let halves = s.twice(&x.numbers);
+        let numbers_of_x = bytemuck::pod_read_unaligned(bytemuck::bytes_of(&x.numbers));
+        let halves = s.pair(numbers_of_x, numbers_of_x);
         let scale = s.floats(x.scale);
         let together = 2 / T::HALVES;
         for (h, scales) in [scales, others].into_iter().enumerate().take(T::HALVES) {

@@ -28,22 +28,27 @@ pub(crate) struct Panel {
     pub(super) others: [[f32; HALF]; 2],
 }
 
-/// Unpacks units of a matrix, from unit `first` of each row on. What comes next lies `ahead` bytes behind.
-#[inline(always)]
-pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: usize, ahead: usize, to: &mut [Panel]) {
-    const { assert!(S::LANES == QUADS, "a vector is a block") };
-    for (at, rows) in rows.as_chunks::<QUADS>().0.iter().enumerate() {
-        for (u, to) in to.chunks_exact_mut(T::BLOCKS).enumerate() {
-            let units = types::units::<S, T>(s, *rows, first + u, ahead);
-            let facts = T::facts(s, units);
-            each_block!(T, B => {
-                let [scales, others] = scales::<S, T, B>(&facts);
-                to[B].scales.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&scales);
-                to[B].others.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&others);
-                transpose::<S, T, B>(s, units, at, &mut to[B]);
-            });
+/// Unpacks units of a matrix, from unit `first` of each row on.
+pub(super) fn unpack<S: Set, T: Type>(s: S, rows: &[&[T::Unit]; WIDTH], first: usize, to: &mut [Panel]) {
+    const { assert!(S::Short::LANES == QUADS, "a vector is a block") };
+    let (s, ahead) = (s.short(), size_of_val(rows[0]) * HALF); // the rows that come next
+    compiled!(s, {
+        for (at, rows) in rows.as_chunks::<QUADS>().0.iter().enumerate() {
+            for (u, to) in to.chunks_exact_mut(T::BLOCKS).enumerate() {
+                let units = types::units::<_, T>(s, *rows, first + u, ahead);
+                let facts = T::facts(s, units);
+                each_block!(T, B => {
+                    let [scales, others] = scales::<S::Short, T, B>(&facts);
+                    to[B].scales.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&scales);
+                    to[B].others.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&others);
+                    for (to, quad) in to[B].numbers.iter_mut().zip(s.quads(types::quads::<_, T, B>(s, units))) {
+                        let columns = bytemuck::cast_slice(std::slice::from_ref(&quad));
+                        to.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(columns);
+                    }
+                });
+            }
         }
-    }
+    });
 }
 
 /// What is scales and others of a block; where products are summed as integers, the scales of both halves, as the bits of floats, 16 of
@@ -58,7 +63,7 @@ fn scales<S: Set, T: Type, const B: usize>((factors, integers): &Scaling) -> [Ei
     for i in 0..EIGHT {
         let [first, second] = integers.map(|words| signed_byte(words[B / 4][i], B % 4));
         scales[i] = two(first, if T::HALVES == 2 { second } else { first });
-        if types::pairs::<S, T>() && B % 2 == 0 {
+        if types::pairs::<S, T>() && B.is_multiple_of(2) {
             let next = signed_byte(integers[0][B / 4][i], B % 4 + 1);
             others[i] = two(first * -types::offset::<S, T>(), next * -types::offset::<S, T>());
         }
@@ -85,19 +90,6 @@ pub(super) fn join_scales(blocks: &mut [Panel]) {
             block.others.as_flattened_mut()[i] = factor;
         }
         blocks[0].others.as_flattened_mut()[i] = two(whole[0] * -128, whole[1] * -128);
-    }
-}
-
-/// Unpacks a block of a vector's columns.
-#[inline(always)]
-fn transpose<S: Set, T: Type, const B: usize>(s: S, units: [&T::Unit; QUADS], at: usize, to: &mut Panel) {
-    let mut square = S::Square::zeroed();
-    for (numbers, unit) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(units) {
-        *numbers = types::numbers::<S, T, B>(s, unit);
-    }
-    let columns: [[[u8; FOUR]; QUADS]; QUADS] = bytemuck::cast(s.quads(square));
-    for (to, columns) in to.numbers.iter_mut().zip(columns) {
-        to.as_flattened_mut()[at * QUADS..][..QUADS].copy_from_slice(&columns);
     }
 }
 
@@ -183,8 +175,19 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
         if i % types::together::<S, T>() == 0 {
             products = [[s.ints(0); V]; R];
         }
-        if types::pairs::<S, T>() && i % 2 == 0 {
-            cancel(s, vectors(block.others.as_flattened())[at], x, &mut products);
+        if types::pairs::<S, T>() && i.is_multiple_of(2) || types::whole::<S, T>() && T::HALVES == 2 {
+            let mut offsets: [S::Ints; V] =
+                vectors(if T::HALVES == 2 { &block.scales } else { &block.others }.as_flattened())[at];
+            if T::HALVES == 2 {
+                for x in bytemuck::cast_slice_mut::<_, i16>(&mut offsets) {
+                    *x = x.wrapping_mul(i16::try_from(-types::offset::<S, T>()).unwrap_or_default());
+                }
+            }
+            for (products, x) in products.iter_mut().zip(x) {
+                for v in 0..V {
+                    products[v] = s.end(products[v], s.ints(x.sums), offsets[v]);
+                }
+            }
         }
         if T::HALVES == 1 {
             part::<S, T, R, V, QUADS, 0>(s, block, at, x, &mut products, &mut sums);
@@ -250,13 +253,6 @@ fn part<S: Set, T: Type, const R: usize, const V: usize, const Q: usize, const P
     let quads = &panel.numbers.as_chunks().0[PART];
     if types::whole::<S, T>() {
         let mut scales: [S::Ints; V] = vectors(panel.scales.as_flattened())[at];
-        if T::HALVES == 2 && PART == 0 {
-            let mut offsets = scales;
-            for x in bytemuck::cast_slice_mut::<_, i16>(&mut offsets) {
-                *x = x.wrapping_mul(i16::try_from(-types::offset::<S, T>()).unwrap_or_default());
-            }
-            cancel(s, offsets, x, products);
-        }
         if T::HALVES == 2 {
             for scales in &mut scales {
                 *scales = s.both::<PART>(*scales);
@@ -266,21 +262,6 @@ fn part<S: Set, T: Type, const R: usize, const V: usize, const Q: usize, const P
     } else {
         s.add(T::BITS, quads, at, numbers, products);
         scaled(s, if PART == 0 { &panel.scales } else { &panel.others }, at, x, products, sums);
-    }
-}
-
-/// Adds what cancels offsets to products.
-#[inline(always)]
-fn cancel<S: Set, const R: usize, const V: usize>(
-    s: S,
-    offsets: [S::Ints; V],
-    x: [&Block; R],
-    products: &mut [[S::Ints; V]; R],
-) {
-    for (products, x) in products.iter_mut().zip(x) {
-        for v in 0..V {
-            products[v] = s.end(products[v], s.ints(x.sums), offsets[v]);
-        }
     }
 }
 

@@ -74,10 +74,7 @@ fn add<S: Set, T: Type, const B: usize>(
         let bytes: [&[[u8; FOUR]; BLOCK / FOUR]; TWO] =
             [bytemuck::cast_ref(&x[0].numbers), bytemuck::cast_ref(&x[1].numbers)];
         for (h, &by) in scales.iter().enumerate().take(T::HALVES) {
-            let mut whole = [s.ints(0); TWO];
-            for (whole, x) in whole.iter_mut().zip(x) {
-                *whole = s.ints(x.starts::<S, T>()[h]);
-            }
+            let mut whole = [s.ints(x[0].starts::<S, T>()[h]), s.ints(x[1].starts::<S, T>()[h])];
             for from in (h * half..(h + 1) * half).step_by(most) {
                 let mut products = [s.begin(whole[0]), s.begin(whole[1])];
                 for k in from..from + most {

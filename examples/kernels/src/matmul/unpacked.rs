@@ -8,7 +8,6 @@ use bytemuck::Zeroable;
 use ggml::{DType, Quantize as _};
 
 use super::activations::{self, BLOCK, Block};
-use super::blocks::unpack;
 use super::floats;
 use super::panel::{self, Panel};
 use super::set::{Level, Set, with_set};
@@ -142,11 +141,11 @@ fn of_blocks<S: Set, T: Type>(s: S, bytes: &[u8], columns: usize) -> Vec<Panel> 
     let row = bytes.len() / columns;
     let depth = row / size_of::<T::Unit>() * T::BLOCKS;
     let mut list = vec![Panel::zeroed(); depth * columns.div_ceil(WIDTH)];
-    for (i, panel) in list.chunks_exact_mut(depth).enumerate() {
+    for (i, to) in list.chunks_exact_mut(depth).enumerate() {
         // The last columns are repeated where a panel has more.
         let columns: [&[T::Unit]; WIDTH] =
             std::array::from_fn(|j| bytemuck::cast_slice(&bytes[(i * WIDTH + j).min(columns - 1) * row..][..row]));
-        unpack::<S, T>(s, &columns, 0, panel);
+        panel::unpack::<S, T>(s, &columns, 0, to);
     }
     list
 }

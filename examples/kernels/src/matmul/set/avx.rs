@@ -6,8 +6,7 @@ mod few;
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m256, __m256i, _MM_HINT_T1, _mm_cvtph_ps, _mm_prefetch, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32,
-    _mm256_dpbusd_epi32,
+    __m256, __m256i, _MM_HINT_T1, _mm_prefetch, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32, _mm256_dpbusd_epi32,
 };
 
 use bytemuck::Zeroable;
@@ -117,15 +116,8 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     }
 
     #[inline(always)]
-    fn half(self, bits: u16) -> f32 {
-        // SAFETY: the processor has the instruction (the type's invariant).
-        let four = unsafe { _mm_cvtph_ps(bytemuck::cast([bits, 0, 0, 0, 0, 0, 0, 0])) };
-        bytemuck::cast::<_, [f32; 4]>(four)[0]
-    }
-
-    #[inline(always)]
     fn halves(self, bytes: &[u8; 16]) -> __m256 {
-        // SAFETY: as above.
+        // SAFETY: the processor has the instruction (the type's invariant).
         unsafe { _mm256_cvtph_ps(bytemuck::cast(*bytes)) }
     }
 

@@ -65,12 +65,10 @@ fn best() -> Level {
 }
 
 /// The level, and why.
-type Choice = (Level, String);
-
-static CHOICE: LazyLock<Choice> =
+static CHOICE: LazyLock<(Level, String)> =
     LazyLock::new(|| choose(best(), std::env::var_os(VARIABLE).as_deref().and_then(std::ffi::OsStr::to_str)));
 
-fn choose(best: Level, variable: Option<&str>) -> Choice {
+fn choose(best: Level, variable: Option<&str>) -> (Level, String) {
     let usual = |why| (if best < Level::Neon { best } else { Level::None }, why);
     let Some(name) = variable else {
         return usual(if best < Level::Neon {

@@ -9,7 +9,7 @@ mod choice;
 pub(crate) mod neon;
 pub(crate) mod plain;
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use ggml::ops::Operands;
 
 pub use choice::describe;
@@ -89,12 +89,21 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     const PAIRS: bool = false;
 
     /// Runs a function that is compiled for the instructions: see [`compiled`].
-    fn run<R>(self, op: impl FnOnce() -> R) -> R;
+    #[inline(always)]
+    fn run<R>(self, op: impl FnOnce() -> R) -> R {
+        op()
+    }
     /// The set for a block.
     fn short(self) -> Self::Short;
 
     /// The number with these bits of an `f16`.
-    fn half(self, bits: u16) -> f32;
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        let mut bytes = Self::Bytes2::zeroed();
+        bytemuck::bytes_of_mut(&mut bytes)[..2].copy_from_slice(&bits.to_le_bytes());
+        let numbers = self.halves(&bytes);
+        bytemuck::cast_slice(std::slice::from_ref(&numbers))[0]
+    }
     /// Numbers from bytes of `f16`.
     fn halves(self, bytes: &Self::Bytes2) -> Self::Floats;
     /// Entries of a table, whose indices are below 16.
@@ -164,12 +173,6 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         first[bytes..].swap_with_slice(&mut second[..bytes]);
         all
     }
-    /// The first half of a block twice, and the second half.
-    #[inline(always)]
-    fn twice(self, numbers: &[i8; BLOCK]) -> [Self::Ints; 2] {
-        let numbers = bytemuck::pod_read_unaligned(bytemuck::bytes_of(numbers));
-        self.pair(numbers, numbers)
-    }
     /// The sums of the lanes of the first halves of four vectors, then those of the second ones, plus `start`.
     #[inline(always)]
     fn eight(self, start: Self::Ints, all: [Self::Ints; 4]) -> Self::Ints {
@@ -186,8 +189,9 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn nibbles(self, x: Self::Ints) -> [Self::Ints; 2] {
         let mut all = [x; 2];
         let [low, high]: [&mut [u32]; 2] = all.each_mut().map(|x| bytemuck::cast_slice_mut(std::slice::from_mut(x)));
-        low.iter_mut().for_each(|x| *x &= 0x0f0f_0f0f);
-        high.iter_mut().for_each(|x| *x = *x >> 4 & 0x0f0f_0f0f);
+        for (low, high) in low.iter_mut().zip(high) {
+            (*low, *high) = (*low & 0x0f0f_0f0f, *high >> 4 & 0x0f0f_0f0f);
+        }
         all
     }
     /// The lanes of four vectors, in each half: the first ones, the second ones and so on.
@@ -195,9 +199,9 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn fours(self, all: [Self::Ints; 4]) -> [Self::Ints; 4] {
         let mut turned = all;
         let (from, to): (&[i32], &mut [i32]) = (bytemuck::cast_slice(&all), bytemuck::cast_slice_mut(&mut turned));
-        for i in 0..from.len() {
+        for (i, x) in from.iter().enumerate() {
             let (vector, half, lane) = (i / 8, i / 4 % 2, i % 4);
-            to[8 * lane + 4 * half + vector] = from[i];
+            to[8 * lane + 4 * half + vector] = *x;
         }
         turned
     }
@@ -209,10 +213,10 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
         bytemuck::cast([self.fours([a, b, c, d]), self.fours([e, f, g, h])])
     }
 
-    /// Columns of a block from rows, four numbers of each after the other, as [`Set::add`] takes them.
+    /// Four numbers of each column in a vector as [`Set::add`] takes them.
     #[inline(always)]
-    fn quads(self, square: Self::Square) -> Self::Square {
-        self.transpose(square)
+    fn quads(self, quads: [Self::Ints; 8]) -> [Self::Ints; 8] {
+        quads
     }
     /// Adds the products of some quads of a panel, in its vectors from `V * at` on, and of as many in rows of activations.
     #[inline(always)]
@@ -241,7 +245,8 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     }
 
     /// Fetches the cache line of what lies so many bytes behind, to the second cache: there is room for more than is used at once.
-    fn fetch<T>(self, at: &T, ahead: usize);
+    #[inline(always)]
+    fn fetch<T>(self, _at: &T, _ahead: usize) {}
 
     /// Computes the products of few rows, if there is a function for the type that does it faster than [`super::blocks`].
     fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &Group<'_>) -> bool {

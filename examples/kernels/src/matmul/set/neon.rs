@@ -97,6 +97,7 @@ impl<const PRODUCTS: u8> Neon<PRODUCTS> {
     }
 }
 
+// All code is compiled for NEON, and what else there is, is named where it is used.
 impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     type Ints = [int32x4_t; 2];
     type Floats = [float32x4_t; 2];
@@ -110,33 +111,16 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     const DEEP: usize = 8;
     const PAIRS: bool = PRODUCTS == I8MM;
 
-    /// All code is compiled for NEON, and what else there is, is named where it is used.
-    #[inline(always)]
-    fn run<R>(self, op: impl FnOnce() -> R) -> R {
-        op()
-    }
-
     #[inline(always)]
     fn short(self) -> Self {
         self
     }
 
     #[inline(always)]
-    fn half(self, bits: u16) -> f32 {
-        let x: f32;
-        // SAFETY: all processors with NEON have the instruction, which reads and writes nothing but these registers.
-        unsafe {
-            asm!("fcvt {x:s}, {bits:h}", x = lateout(vreg) x, bits = in(vreg) bits,
-                options(pure, nomem, nostack, preserves_flags));
-        }
-        x
-    }
-
-    #[inline(always)]
     fn halves(self, bytes: &[u8; 16]) -> [float32x4_t; 2] {
         let bytes: int8x16_t = bytemuck::cast(*bytes);
         let (low, high): (float32x4_t, float32x4_t);
-        // SAFETY: as above.
+        // SAFETY: all processors with NEON have the instructions, which read and write nothing but these registers.
         unsafe {
             asm!("fcvtl {low:v}.4s, {bytes:v}.4h", "fcvtl2 {high:v}.4s, {bytes:v}.8h", low = out(vreg) low,
                 high = lateout(vreg) high, bytes = in(vreg) bytes, options(pure, nomem, nostack, preserves_flags));
@@ -208,13 +192,14 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
 
     /// For products of matrices, eight bytes of a column lie together.
     #[inline(always)]
-    fn quads(self, square: [[int32x4_t; 2]; 8]) -> [[int32x4_t; 2]; 8] {
-        if PRODUCTS != I8MM {
-            return self.transpose(square);
+    fn quads(self, mut quads: [[int32x4_t; 2]; 8]) -> [[int32x4_t; 2]; 8] {
+        if PRODUCTS == I8MM {
+            for two in quads.as_chunks_mut::<2>().0 {
+                let [a, b] = *two;
+                *two = [0, 1].map(|h| [self.0.vzip1q_s32(a[h], b[h]), self.0.vzip2q_s32(a[h], b[h])]);
+            }
         }
-        let columns: [[u64; 4]; 8] = bytemuck::cast(square);
-        let all: [[u64; 8]; 4] = std::array::from_fn(|i| columns.map(|column| column[i]));
-        bytemuck::cast(all)
+        quads
     }
 
     #[inline(always)]

@@ -21,16 +21,8 @@ impl Set for Plain {
     const SIGNED: bool = true;
     const DEEP: usize = 8;
 
-    fn run<R>(self, op: impl FnOnce() -> R) -> R {
-        op()
-    }
-
     fn short(self) -> Self {
         self
-    }
-
-    fn half(self, bits: u16) -> f32 {
-        f16::from_bits(bits).to_f32()
     }
 
     fn halves(self, bytes: &[u8; 2 * LANES]) -> [f32; LANES] {
@@ -72,6 +64,4 @@ impl Set for Plain {
             to[i] + pairs.map(|(w, x)| i32::from(w.cast_signed()) * i32::from(x.cast_signed())).sum::<i32>()
         })
     }
-
-    fn fetch<T>(self, _: &T, _: usize) {}
 }

@@ -54,25 +54,11 @@ pub(crate) trait Type: Send + Sync + 'static {
     /// What these are indices of.
     const TABLE: Option<[i8; 16]> = None;
 
-    /// The numbers of a block.
+    /// The numbers of a block, or their indices.
     #[inline(always)]
-    fn numbers<S: Set, const BLOCK: usize>(s: S, unit: &Self::Unit) -> [u8; 32] {
+    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &Self::Unit) -> [u8; 32] {
         let Some(at) = Self::NIBBLES else { unreachable!("other types say how") };
-        looked_up::<S, Self>(s, nibbles(part(bytemuck::bytes_of(unit), at + 16 * BLOCK)))
-    }
-
-    /// The numbers of the first halves of two blocks, and those of the second halves.
-    #[inline(always)]
-    fn pair<S: Set, const BLOCK: usize>(s: S, units: [&Self::Unit; 2]) -> [[u8; 32]; 2] {
-        if let Some(at) = Self::NIBBLES {
-            let [a, b] = nibbles_of_two(units.map(|unit| part(bytemuck::bytes_of(unit), at + 16 * BLOCK)));
-            return [looked_up::<S, Self>(s, a), looked_up::<S, Self>(s, b)];
-        }
-        let [a, b] = [Self::numbers::<S, BLOCK>(s, units[0]), Self::numbers::<S, BLOCK>(s, units[1])];
-        let [first, second] = s.pair(bytemuck::pod_read_unaligned(&a), bytemuck::pod_read_unaligned(&b));
-        let (mut all, bytes) = ([[0; 32]; 2], [first, second]);
-        all.as_flattened_mut().copy_from_slice(bytemuck::cast_slice(&bytes));
-        all
+        nibbles(part(bytemuck::bytes_of(unit), at + 16 * BLOCK))
     }
 
     /// The small integers that scales and offsets are made of: those of six bits, if the type doesn't say more.
@@ -120,80 +106,86 @@ pub(crate) trait Type: Send + Sync + 'static {
     }
 }
 
+/// Fetches what lies so many bytes behind a unit.
+#[inline(always)]
+pub(crate) fn fetch<S: Set, Unit>(s: S, unit: &Unit, ahead: usize) {
+    for line in (0..size_of::<Unit>()).step_by(64) {
+        s.fetch(unit, ahead + line);
+    }
+}
+
 /// A unit of each column. Fetches what lies so many bytes behind them.
 #[inline(always)]
 pub(crate) fn units<S: Set, T: Type>(s: S, columns: [&[T::Unit]; EIGHT], u: usize, ahead: usize) -> [&T::Unit; EIGHT] {
     let mut units = [&columns[0][u]; EIGHT];
     for (unit, column) in units.iter_mut().zip(columns) {
         *unit = &column[u];
-        for line in (0..size_of::<T::Unit>()).step_by(64) {
-            s.fetch(*unit, ahead + line);
-        }
+        fetch(s, *unit, ahead);
     }
     units
-}
-
-/// Numbers of four bits as those that they stand for.
-#[inline(always)]
-fn looked_up<S: Set, T: Type + ?Sized>(s: S, at: [u8; 32]) -> [u8; 32] {
-    match T::TABLE {
-        Some(table) => s.lookup(&bytemuck::cast(table), at),
-        None => at,
-    }
 }
 
 /// The numbers of a block as [`Set::dot`] takes them.
 #[inline(always)]
 pub(crate) fn numbers<S: Set, T: Type, const BLOCK: usize>(s: S, unit: &T::Unit) -> S::Ints {
-    ints::<S, T>(T::numbers::<S, BLOCK>(s, unit))
+    ints::<S, T>(s, bytemuck::pod_read_unaligned(&T::numbers::<S, BLOCK>(s, unit)))
 }
 
-/// [`Type::pair`] as [`Set::dot`] takes them.
+/// Numbers, or indices, as [`Set::dot`] takes them.
 #[inline(always)]
-pub(crate) fn pair<S: Set, T: Type, const BLOCK: usize>(s: S, units: [&T::Unit; 2]) -> [S::Ints; 2] {
-    let [first, second] = T::pair::<S, BLOCK>(s, units);
-    [ints::<S, T>(first), ints::<S, T>(second)]
-}
-
-/// The numbers of a block of eight units: four of each in a vector, after the other.
-#[inline(always)]
-pub(crate) fn quads<S: Set, T: Type, const BLOCK: usize>(s: S, units: [&T::Unit; EIGHT]) -> [S::Ints; EIGHT] {
-    const FOUR: usize = EIGHT / 2;
-    let mut halves = [[s.ints(0); FOUR]; 2];
-    for p in 0..FOUR {
-        let two = [units[p], units[p + FOUR]];
-        match T::NIBBLES {
-            // They are brought together before they are taken apart.
-            Some(at) => {
-                let [a, b]: [&[u8; 16]; 2] = two.map(|unit| part(bytemuck::bytes_of(unit), at + 16 * BLOCK));
-                let both: [u8; 32] = bytemuck::cast([*a, *b]);
-                halves[0][p] = bytemuck::pod_read_unaligned(&both);
-            }
-            None => [halves[0][p], halves[1][p]] = pair::<S, T, BLOCK>(s, two),
-        }
+fn ints<S: Set, T: Type>(s: S, numbers: S::Ints) -> S::Ints {
+    let mut numbers: [u8; 32] = bytemuck::pod_read_unaligned(bytemuck::bytes_of(&numbers));
+    if let Some(table) = T::TABLE {
+        numbers = s.lookup(&bytemuck::cast(table), numbers);
     }
-    halves[0] = s.fours(halves[0]);
-    if T::NIBBLES.is_some() {
-        for p in 0..FOUR {
-            let [low, high] = s.nibbles(halves[0][p]);
-            halves[0][p] = ints::<S, T>(looked_up::<S, T>(s, bytemuck::pod_read_unaligned(bytemuck::bytes_of(&low))));
-            halves[1][p] = ints::<S, T>(looked_up::<S, T>(s, bytemuck::pod_read_unaligned(bytemuck::bytes_of(&high))));
-        }
-    } else {
-        halves[1] = s.fours(halves[1]);
-    }
-    let [[a, b, c, d], [e, f, g, h]] = halves;
-    [a, b, c, d, e, f, g, h]
-}
-
-#[inline(always)]
-fn ints<S: Set, T: Type>(mut numbers: [u8; 32]) -> S::Ints {
     if T::BITS == 8 && !S::SIGNED {
         for x in &mut numbers {
             *x ^= 0x80;
         }
     }
     bytemuck::pod_read_unaligned(&numbers)
+}
+
+/// [`Type::NIBBLES`] of two units.
+#[inline(always)]
+fn of_two<S: Set, T: Type, const BLOCK: usize>([a, b]: [&T::Unit; 2], at: usize) -> S::Ints {
+    let [a, b]: [&[u8; 16]; 2] = [a, b].map(|unit| part(bytemuck::bytes_of(unit), at + 16 * BLOCK));
+    let both: [u8; 32] = bytemuck::cast([*a, *b]);
+    bytemuck::pod_read_unaligned(&both)
+}
+
+/// The numbers of the first halves of two blocks, and those of the second halves.
+#[inline(always)]
+pub(crate) fn pair<S: Set, T: Type, const BLOCK: usize>(s: S, units: [&T::Unit; 2]) -> [S::Ints; 2] {
+    if let Some(at) = T::NIBBLES {
+        let [a, b] = s.nibbles(of_two::<S, T, BLOCK>(units, at));
+        return [ints::<S, T>(s, a), ints::<S, T>(s, b)];
+    }
+    s.pair(numbers::<S, T, BLOCK>(s, units[0]), numbers::<S, T, BLOCK>(s, units[1]))
+}
+
+/// The numbers of a block of eight units: four of each in a vector.
+#[inline(always)]
+pub(crate) fn quads<S: Set, T: Type, const BLOCK: usize>(s: S, units: [&T::Unit; EIGHT]) -> [S::Ints; EIGHT] {
+    const FOUR: usize = EIGHT / 2;
+    let mut halves = [[s.ints(0); FOUR]; 2];
+    for p in 0..FOUR {
+        let two = [units[p], units[p + FOUR]];
+        [halves[0][p], halves[1][p]] = match T::NIBBLES {
+            Some(at) => [of_two::<S, T, BLOCK>(two, at); 2],
+            None => pair::<S, T, BLOCK>(s, two),
+        };
+    }
+    halves = [s.fours(halves[0]), s.fours(halves[1])];
+    if T::NIBBLES.is_some() {
+        // They were brought together before they are taken apart.
+        let [low, high] = &mut halves;
+        for (low, high) in low.iter_mut().zip(high) {
+            let [a, b] = s.nibbles(*low);
+            (*low, *high) = (ints::<S, T>(s, a), ints::<S, T>(s, b));
+        }
+    }
+    bytemuck::cast(halves)
 }
 
 /// What is subtracted from each of them.
@@ -260,12 +252,6 @@ fn join(mut lower: [u8; 32], upper: [u8; 32]) -> [u8; 32] {
 #[inline(always)]
 fn nibbles(bytes: &[u8; 16]) -> [u8; 32] {
     bytemuck::cast([bits(bytes, 0, 15), bits(bytes, 4, 15)])
-}
-
-/// Those of two units: the lower halves, and the upper ones.
-#[inline(always)]
-fn nibbles_of_two([a, b]: [&[u8; 16]; 2]) -> [[u8; 32]; 2] {
-    bytemuck::cast([bits(a, 0, 15), bits(b, 0, 15), bits(a, 4, 15), bits(b, 4, 15)])
 }
 
 /// One of a word's four signed bytes.

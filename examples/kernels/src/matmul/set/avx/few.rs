@@ -112,12 +112,9 @@ fn dot<const VNNI: u8, T: Type, const N: usize>(s: Avx<VNNI>, column: &[T::Unit]
         *each = s.in_turn(s.ints(bytes));
         bytes += 0x0202_0202;
     }
-    let ahead = ahead(size_of_val(column));
     let mut all = [s.floats(0.0); N];
     for (u, unit) in column.iter().enumerate() {
-        for line in (0..size_of::<T::Unit>()).step_by(64) {
-            s.fetch(unit, ahead + line);
-        }
+        types::fetch(s, unit, ahead(size_of_val(column)));
         let [scales, others] = integers::<VNNI, T>(s, unit);
         let mut sums = [__m256i::zeroed(); N];
         each_block!(T, B => {

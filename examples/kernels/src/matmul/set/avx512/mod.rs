@@ -84,11 +84,6 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
-    fn half(self, bits: u16) -> f32 {
-        self.short.half(bits)
-    }
-
-    #[inline(always)]
     fn halves(self, bytes: &[u8; 32]) -> __m512 {
         self.has.avx512f._mm512_cvtph_ps(bytemuck::cast(*bytes))
     }
