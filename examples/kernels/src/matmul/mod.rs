@@ -89,7 +89,7 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     match dtype {
         // Nothing was measured on ARM: who turns these kernels on gets them.
         _ if level >= Level::Neon => true,
-        DType::F16 if wide => level == Level::Amx || rows <= 8 || rows >= 64,
+        DType::F16 if wide => level == Level::Amx || (2..=8).contains(&rows) || rows >= 64,
         DType::F16 => rows <= 8,
         // ggml's kernels may have the processor's products of `bf16`.
         DType::BF16 if wide => rows <= 8 || !ggml::cpu::features().is_ok_and(|has| has.avx512_bf16),
