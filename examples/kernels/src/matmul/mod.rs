@@ -19,7 +19,7 @@ mod types;
 mod unpacked;
 
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use bytemuck::{Pod, Zeroable};
 use ggml::ops::{CustomOp, Operands};
@@ -83,6 +83,9 @@ pub fn mul_mat_own<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result
     product_at(level(), ctx, [w, x], None)
 }
 
+/// Whether ggml's kernels have the processor's products of `bf16`.
+static MULTIPLIES_BF16: LazyLock<bool> = LazyLock::new(|| ggml::cpu::features().is_ok_and(|has| has.avx512_bf16));
+
 /// Whether the product of so many rows was measured to be faster than ggml's.
 fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
     let wide = level >= Level::Avx512;
@@ -91,8 +94,7 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
         _ if level >= Level::Neon => true,
         DType::F16 if wide => level == Level::Amx || (2..=8).contains(&rows) || rows >= 64,
         DType::F16 => rows <= 8,
-        // ggml's kernels may have the processor's products of `bf16`.
-        DType::BF16 if wide => rows <= 8 || !ggml::cpu::features().is_ok_and(|has| has.avx512_bf16),
+        DType::BF16 if wide => rows <= 8 || !*MULTIPLIES_BF16,
         DType::F32 | DType::BF16 => rows <= 8 || rows >= 64,
         DType::Q5_0 => rows > 2,
         _ => true,

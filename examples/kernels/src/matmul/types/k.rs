@@ -19,7 +19,7 @@ impl Type for Q4K {
 
     /// The numbers of two blocks share bytes: those of the first are the lower halves, those of the second the upper ones.
     #[inline(always)]
-    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 144]) -> [u8; 32] {
+    fn numbers<const BLOCK: usize>(unit: &[u8; 144]) -> [u8; 32] {
         bits(part(unit, 16 + BLOCK / 2 * 32), BLOCK % 2 * 4, 15)
     }
 }
@@ -33,7 +33,7 @@ impl Type for Q5K {
     const OFFSETS: bool = true;
 
     #[inline(always)]
-    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 176]) -> [u8; 32] {
+    fn numbers<const BLOCK: usize>(unit: &[u8; 176]) -> [u8; 32] {
         // A bit for each block.
         let fifth = bits(part(unit, 16), BLOCK, 1);
         join(bits(part(unit, 48 + BLOCK / 2 * 32), BLOCK % 2 * 4, 15), fifth)
@@ -52,7 +52,7 @@ impl Type for Q6K {
 
     /// Four blocks share 64 bytes of lower halves, and 32 bytes with two more bits for each of them.
     #[inline(always)]
-    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 210]) -> [u8; 32] {
+    fn numbers<const BLOCK: usize>(unit: &[u8; 210]) -> [u8; 32] {
         let (four, i) = (BLOCK / 4, BLOCK % 4);
         let lower = bits(part(unit, 64 * four + i % 2 * 32), i / 2 * 4, 15);
         join(lower, bits(part(unit, 128 + 32 * four), 2 * i, 3))

@@ -56,7 +56,7 @@ pub(crate) trait Type: Send + Sync + 'static {
 
     /// The numbers of a block, or their indices.
     #[inline(always)]
-    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &Self::Unit) -> [u8; 32] {
+    fn numbers<const BLOCK: usize>(unit: &Self::Unit) -> [u8; 32] {
         let Some(at) = Self::NIBBLES else { unreachable!("other types say how") };
         nibbles(part(bytemuck::bytes_of(unit), at + 16 * BLOCK))
     }
@@ -128,7 +128,7 @@ pub(crate) fn units<S: Set, T: Type>(s: S, columns: [&[T::Unit]; EIGHT], u: usiz
 /// The numbers of a block as [`Set::dot`] takes them.
 #[inline(always)]
 pub(crate) fn numbers<S: Set, T: Type, const BLOCK: usize>(s: S, unit: &T::Unit) -> S::Ints {
-    ints::<S, T>(s, bytemuck::pod_read_unaligned(&T::numbers::<S, BLOCK>(s, unit)))
+    ints::<S, T>(s, bytemuck::pod_read_unaligned(&T::numbers::<BLOCK>(unit)))
 }
 
 /// Numbers, or indices, as [`Set::dot`] takes them.

@@ -2,7 +2,6 @@
 
 use ggml::DType;
 
-use super::super::set::Set;
 use super::{Type, nibbles, part};
 
 pub(crate) struct Q8_0;
@@ -19,7 +18,7 @@ impl Type for Q8_0 {
     const BITS: u32 = 8;
 
     #[inline(always)]
-    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 34]) -> [u8; 32] {
+    fn numbers<const BLOCK: usize>(unit: &[u8; 34]) -> [u8; 32] {
         *part(unit, 2)
     }
 }
@@ -58,7 +57,7 @@ impl Type for Q5_0 {
     const OFFSET: i32 = 16;
 
     #[inline(always)]
-    fn numbers<S: Set, const BLOCK: usize>(_: S, unit: &[u8; 22]) -> [u8; 32] {
+    fn numbers<const BLOCK: usize>(unit: &[u8; 22]) -> [u8; 32] {
         let mut all = nibbles(part(unit, 6));
         let fifth: &[u8; 4] = part(unit, 2);
         for (i, x) in all.iter_mut().enumerate() {
