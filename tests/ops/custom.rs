@@ -193,6 +193,44 @@ fn custom_rows_start_as_zeros() {
     assert_eq!(*seen.lock().unwrap(), vec![0.0; 64 * 64]);
 }
 
+/// Later closures read no older results, whatever a closure did with its rows. After a panic, the closure is not called
+/// for tasks that begin later.
+#[test]
+fn custom_rows_that_a_closure_left_are_zeros() {
+    const FILL: usize = 0;
+    const LEAVE: usize = 1;
+    const FORGET: usize = 2;
+    const PANIC: usize = 3;
+    let ctx = Context::new();
+    let mode = Arc::new(AtomicUsize::new(FILL));
+    let what = Arc::clone(&mode);
+    let y = ctx.custom::<f32>(&[], [3, 64], CustomOptions::new(), move |mut out, _| match what.load(Ordering::Relaxed) {
+        FILL => out.for_each(|(_, row)| row.fill(7.0)),
+        LEAVE => out.next().unwrap().1.fill(7.0),
+        FORGET => std::mem::forget(out),
+        _ => panic!("before a row was taken"),
+    });
+    let sum = Arc::new(Mutex::new(0.0));
+    let keep = Arc::clone(&sum);
+    let z = ctx.map_custom1::<f32>(y.unwrap(), tasks(1), move |_, y| {
+        *keep.lock().unwrap() = (0..64).flat_map(|i| y.row([i, 0, 0])).sum::<f32>();
+    });
+    let graph = ctx.graph([z.unwrap()]).unwrap();
+    let mut sched = sched(8);
+    let mut run = sched.alloc(&graph).unwrap();
+    for (left, expected) in [(LEAVE, 8.0 * 3.0 * 7.0), (FORGET, 0.0), (PANIC, 0.0)] {
+        for _ in 0..20 {
+            mode.store(FILL, Ordering::Relaxed);
+            run.compute().unwrap();
+            assert_eq!(*sum.lock().unwrap(), 64.0 * 3.0 * 7.0);
+            mode.store(left, Ordering::Relaxed);
+            let computed = catch_unwind(AssertUnwindSafe(|| run.compute().unwrap()));
+            assert_eq!(computed.is_err(), left == PANIC);
+            assert_eq!(*sum.lock().unwrap(), expected, "{left}");
+        }
+    }
+}
+
 #[test]
 fn custom_gives_each_row_to_one_task() {
     for (shape, threads, how, most) in [

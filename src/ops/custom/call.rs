@@ -1,7 +1,6 @@
 //! Calls from C to a closure, on any thread, and the return of its panics to the caller.
 
 use std::ffi::{c_int, c_void};
-use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Weak};
 
@@ -9,7 +8,7 @@ use ggml_sys as sys;
 
 use super::CustomOptions;
 use super::op::Home;
-use super::parts::{Operands, Part, RawOperand, RowsMut};
+use super::parts::{Left, Operands, Part, RawOperand, RowsMut};
 use crate::callback::{self, Panic};
 use crate::context::Kept;
 use crate::dtype::Element;
@@ -18,11 +17,11 @@ use crate::lock::{Held, Lock};
 use crate::{buffer, ffi};
 
 /// A user's closure, without the types of its elements; any number of operations may use it.
-pub(super) type Body = Arc<dyn Fn(Task<'_>) + Send + Sync>;
+pub(super) type Body = Arc<dyn Fn(&mut Task) + Send + Sync>;
 
 /// Wraps a user's closure on elements of type `T`, so that its type no longer names `T`.
 pub(super) fn body<T: Element>(f: impl Fn(RowsMut<'_, T>, Operands<'_>) + Send + Sync + 'static) -> Body {
-    Arc::new(move |task: Task<'_>| {
+    Arc::new(move |task: &mut Task| {
         let (out, operands) = task.open::<T>();
         f(out, operands);
     })
@@ -54,12 +53,15 @@ impl Closure {
         let to_usize = |n: c_int| usize::try_from(n).unwrap_or(0);
         let tasks = to_usize(nth).min(self.how.n_tasks.unwrap_or(usize::MAX));
         let Some(part) = Part::new(sizes(t), self.how.split, to_usize(ith), tasks) else { return };
-        if self.slot().is_some() {
-            return;
-        }
-        let task = Task { t, part, in_place: self.in_place, life: PhantomData };
+        let work = || {
+            // Even if the closure isn't called, the task initialises its rows: later operations read them.
+            let mut task = Task::new(t, part, self.in_place);
+            if self.slot().is_none() {
+                (self.body)(&mut task);
+            }
+        };
         // The panic is caught here, because it must not unwind through C.
-        let Err(panic) = callback::run(|| (self.body)(task)) else { return };
+        let Err(panic) = callback::run(work) else { return };
         let mut slot = self.slot();
         if slot.is_none() {
             *slot = Some(panic);
@@ -89,33 +91,31 @@ impl Kept for Closure {
 ///
 /// # Invariants
 ///
-/// `t` is being computed, its sources have been computed, and only this task uses the rows `part` of `t` for 'a.
-pub(super) struct Task<'a> {
+/// `t` is being computed, and its sources have been computed.
+pub(super) struct Task {
     t: TensorPtr,
-    part: Part,
     in_place: bool,
-    life: PhantomData<&'a ()>,
+    left: Left,
 }
 
-impl<'a> Task<'a> {
+impl Task {
+    /// The task of the operation `t` that fills `part`. It is made while `t` is computed, and no other task has these
+    /// rows (`Closure::run`).
+    fn new(t: TensorPtr, part: Part, in_place: bool) -> Self {
+        // SAFETY: builders make no overlapping elements (H1), and rows are contiguous: a result that is not in place is
+        // a new tensor without gaps, and `Context::closure` has checked one that is. The memory is the host's (`host`),
+        // and what is written in place has its value; only this task uses `part`.
+        let left = unsafe { Left::new(host(t), sizes(t), t.nb(), part, !in_place) };
+        Self { t, in_place, left }
+    }
+
     /// Returns the rows that this task fills, and the operands.
-    fn open<T: Element>(self) -> (RowsMut<'a, T>, Operands<'a>) {
-        let (t, ne, nb) = (self.t, sizes(self.t), self.t.nb());
-        let [n0, ..] = ne;
-        let base = host(t);
+    fn open<T: Element>(&mut self) -> (RowsMut<'_, T>, Operands<'_>) {
+        let t = self.t;
         // `Context::closure` and the builders guarantee type, first stride and alignment of the result.
-        let fits = t.dtype() == T::DTYPE && nb.first() == Some(&size_of::<T>()) && base.cast::<T>().is_aligned();
+        let strides = t.nb().first() == Some(&size_of::<T>());
+        let fits = t.dtype() == T::DTYPE && strides && host(t).cast::<T>().is_aligned();
         assert!(fits, "the result of a custom operation has another type or layout than its closure");
-        if !self.in_place {
-            // The memory of the result holds older results, or is uninitialised, so this task's rows are zeroed.
-            let row = n0 * size_of::<T>();
-            for rows in self.part.runs() {
-                let first = base.wrapping_add(rows.start * row);
-                // SAFETY: a result that is not in place is a new tensor without gaps, so these bytes are rows of this
-                // task, which nothing else uses (the type's invariant), in host memory (`host`).
-                unsafe { ptr::write_bytes(first, 0, rows.len() * row) };
-            }
-        }
         let operands = Operands::new(t.sources().skip(usize::from(self.in_place)).map(|s| {
             let len = s.span().unwrap_or(0);
             // SAFETY: a source of an operation that is being computed is allocated, `len` bytes from its first element
@@ -124,10 +124,8 @@ impl<'a> Task<'a> {
             let bytes = unsafe { ffi::slice(host(s).cast_const(), len) };
             RawOperand::new(s.dtype(), sizes(s), s.nb(), bytes)
         }));
-        // SAFETY: the result's type, first stride (so rows are contiguous) and alignment were asserted above; the
-        // memory is the host's (`host`) and initialised (zeroed above, or in place); only this task uses `part` (the
-        // type's invariant); builders make no overlapping elements (H1).
-        let out = unsafe { RowsMut::new(base, ne, nb, self.part) };
+        // SAFETY: type, first stride and alignment of the result are those of `T` (asserted above).
+        let out = unsafe { RowsMut::new(&mut self.left) };
         (out, operands)
     }
 }

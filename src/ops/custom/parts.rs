@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::ptr;
 
 use crate::dtype::Element;
 use crate::ffi;
@@ -38,14 +39,53 @@ impl Part {
         self.run * self.runs
     }
 
-    /// The runs of consecutive rows that are in the part.
-    pub(super) fn runs(&self) -> impl Iterator<Item = Range<usize>> {
-        (0..self.runs).map(|i| i * self.distance + self.first).map(|first| first..first + self.run)
-    }
-
     /// The number of the row that is at index `i` of the part; `i` is below [`Part::len`].
     fn row(&self, i: usize) -> usize {
         i / self.run * self.distance + self.first + i % self.run
+    }
+}
+
+/// The rows of a result that one task fills, and which of them its closure hasn't taken yet.
+pub(super) struct Left {
+    base: *mut u8,
+    ne: [usize; 4],
+    nb: [usize; 4],
+    part: Part,
+    /// Whether rows are zeroed when they are taken, because the memory holds older results or is uninitialised.
+    zero: bool,
+    /// As indices into `part`.
+    rows: Range<usize>,
+}
+
+impl Left {
+    /// # Safety
+    ///
+    /// `base` must be the first element of a tensor with these dimensions and strides, in host memory, with contiguous
+    /// rows and no overlapping elements, and `part` one of a tensor with these dimensions. The memory must be
+    /// initialised, or with `zero` have no gaps. As long as this lives, nothing else may use these rows.
+    pub(super) unsafe fn new(base: *mut u8, ne: [usize; 4], nb: [usize; 4], part: Part, zero: bool) -> Self {
+        Self { base, ne, nb, rows: 0..part.len(), part, zero }
+    }
+
+    /// Takes the next row: its index in the upper three dimensions, and its first element. The row is initialised.
+    fn take(&mut self) -> Option<([usize; 3], *mut u8)> {
+        let n = self.part.row(self.rows.next()?);
+        let ([_, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
+        let i @ [i1, i2, i3] = [n % n1, n / n1 % n2, n / n1 / n2];
+        let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
+        if self.zero {
+            // SAFETY: the tensor has no gaps, so these bytes are one of the part's rows, in host memory; nothing else
+            // uses it (the `# Safety` of `new`), because each is taken once.
+            unsafe { ptr::write_bytes(row, 0, nb1) };
+        }
+        Some((i, row))
+    }
+}
+
+/// Zeroes the rows that the closure left, also if it panicked or forgot its [`RowsMut`]: later operations read them.
+impl Drop for Left {
+    fn drop(&mut self) {
+        while self.zero && self.take().is_some() {}
     }
 }
 
@@ -71,28 +111,21 @@ impl Part {
 /// # Ok::<(), ggml::Error>(())
 /// ```
 pub struct RowsMut<'a, T> {
-    base: *mut u8,
-    ne: [usize; 4],
-    nb: [usize; 4],
-    part: Part,
-    /// The rows that the iterator has not returned yet, as indices into `part`.
-    left: Range<usize>,
+    left: &'a mut Left,
     life: PhantomData<&'a mut [T]>,
 }
 
-impl<T: Element> RowsMut<'_, T> {
+impl<'a, T: Element> RowsMut<'a, T> {
     /// # Safety
     ///
-    /// `base` must be the first element of a tensor of `T` with these dimensions and strides, in initialised host
-    /// memory, with contiguous rows and no overlapping elements, and `part` one of a tensor with these dimensions. For
-    /// 'a, nothing else may use these rows.
-    pub(super) unsafe fn new(base: *mut u8, ne: [usize; 4], nb: [usize; 4], part: Part) -> Self {
-        Self { base, ne, nb, left: 0..part.len(), part, life: PhantomData }
+    /// The rows must be of `T`: its type, first stride and alignment.
+    pub(super) unsafe fn new(left: &'a mut Left) -> Self {
+        Self { left, life: PhantomData }
     }
 
     /// The dimensions of the whole result, in ggml's order (`ne`).
     pub fn shape(&self) -> [usize; 4] {
-        self.ne
+        self.left.ne
     }
 }
 
@@ -100,18 +133,15 @@ impl<'a, T: Element> Iterator for RowsMut<'a, T> {
     type Item = ([usize; 3], &'a mut [T]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let n = self.part.row(self.left.next()?);
-        let ([n0, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
-        let i @ [i1, i2, i3] = [n % n1, n / n1 % n2, n / n1 / n2];
-        let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
-        // SAFETY: the pointer is to one of the part's rows: `n0` contiguous, initialised elements of `T`, which nothing
-        // else uses for 'a (the `# Safety` of `new`). All their bit patterns are valid; each row is returned once.
-        let row = unsafe { ffi::slice_mut(row.cast::<T>(), n0) };
+        let (i, row) = self.left.take()?;
+        // SAFETY: the pointer is to a row of `ne[0]` contiguous elements of `T` (the `# Safety` of both `new`), which
+        // is initialised and which nothing else uses for 'a: it is taken once. All bit patterns are valid.
+        let row = unsafe { ffi::slice_mut(row.cast::<T>(), self.left.ne[0]) };
         Some((i, row))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.left.size_hint()
+        self.left.rows.size_hint()
     }
 }
 
@@ -119,7 +149,7 @@ impl<T: Element> ExactSizeIterator for RowsMut<'_, T> {}
 
 impl<T> fmt::Debug for RowsMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RowsMut").field("ne", &self.ne).field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("RowsMut").field("ne", &self.left.ne).field("left", &self.left.rows).finish_non_exhaustive()
     }
 }
 
