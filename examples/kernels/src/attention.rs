@@ -1,5 +1,7 @@
 //! Attention among the tokens of a sentence.
 
+use std::iter;
+
 use anyhow::{Result, ensure};
 use bytemuck::Zeroable;
 use ggml::ops::{CustomOptions, Operands, RowsMut};
@@ -63,9 +65,9 @@ impl Kernel for Attention {
         let size = width / heads;
         let x = operands.rows::<f32>(0);
         let [_, tokens, ..] = x.shape();
-        let mut rows: Vec<_> = out.collect();
-        for out in rows.chunk_by_mut(|([_, a, _], _), ([_, b, _], _)| a == b) {
-            let Some(&([_, sentence, _], _)) = out.first() else { continue };
+        let mut all = out.peekable();
+        while let Some(&([_, sentence, _], _)) = all.peek() {
+            let mut out: Vec<_> = iter::from_fn(|| all.next_if(|([_, i, _], _)| *i == sentence)).collect();
             let tokens = match operands.len() {
                 2 => operands.rows::<f16>(1).row([0, 0, sentence]).iter().take_while(|x| **x == f16::ZERO).count(),
                 _ => tokens,

@@ -129,14 +129,15 @@ struct Product(Arc<Linear>);
 
 impl Kernel for Product {
     #[inline(always)]
-    fn rows<S: Set>(&self, _: S, all: RowsMut<'_, f32>, operands: &Operands<'_>) {
+    fn rows<S: Set>(&self, _: S, mut all: RowsMut<'_, f32>, operands: &Operands<'_>) {
         let x = operands.rows::<f32>(0);
-        let ([_, n1, n2, _], [width, ..]) = (x.shape(), all.shape());
-        let mut all: Vec<_> = all.collect();
-        let Some(&([start, at, _], _)) = all.first() else { return };
-        let n = all.iter().take_while(|([_, row, _], _)| *row == at).count();
-        let ours = start * width..(start + n) * width;
-        for out in all.chunks_mut(BLOCK * n) {
+        let ([_, n1, n2, _], [width, parts, rows, _]) = (x.shape(), all.shape());
+        let n = if parts > 1 { all.len() / rows } else { 1 };
+        loop {
+            // A block at a time: rows are zeroed as they are taken, so they are in the cache then.
+            let mut out: Vec<_> = all.by_ref().take(BLOCK * n).collect();
+            let Some(&([start, ..], _)) = out.first() else { return };
+            let ours = start * width..(start + n) * width;
             let rows = out.iter().step_by(n).map(|&([_, i, _], _)| x.row([i % n1, i / n1 % n2, i / n1 / n2]));
             let rows: Vec<_> = rows.collect();
             let (mut blocks, mut first) = (None, 0);
