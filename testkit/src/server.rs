@@ -168,6 +168,7 @@ fn devices() -> [ggml::Device; 2] {
 
 /// The child: serves two devices until its standard input closes.
 fn serve(address: SocketAddrV4) {
+    let devices = devices();
     #[cfg(unix)]
     if env::var_os("TEST_NO_LIMITS").is_none() {
         limit_memory();
@@ -175,7 +176,7 @@ fn serve(address: SocketAddrV4) {
     let threads = env::var(THREADS).map_or(2, |n| n.parse().unwrap());
     // As much for clients where the process has no limit: a sanitizer takes too long for gigabytes. None can take it all.
     let limits = Limits::new().with_memory(2 << 30).with_client_memory(300 << 20);
-    let server = Server::builder().address(address).devices(devices()).threads(threads).limits(limits);
+    let server = Server::builder().address(address).devices(devices).threads(threads).limits(limits);
     let server = server.start().unwrap();
     eprintln!("{READY}{}", server.address());
     thread::spawn(|| std::io::stdin().read_line(&mut String::new())).join().unwrap().unwrap();
@@ -186,10 +187,14 @@ fn serve(address: SocketAddrV4) {
     assert_eq!((server.clients(), server.held()), (Vec::new(), 0), "what clients had is gone with them");
 }
 
-/// Limits the memory, because a client that was told nonsense may request any amount, zeroed.
+/// Limits the memory, because a client that was told nonsense may request any amount, zeroed. What the process has
+/// already goes on to be used: CUDA's driver takes much of the address space.
 #[cfg(unix)]
 fn limit_memory() {
-    let limit = libc::rlimit { rlim_cur: 2 << 30, rlim_max: 2 << 30 };
+    let used = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = used.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    let most = 4096 * pages + (2 << 30);
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: `limit` is a live structure that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
 }

@@ -115,13 +115,12 @@ impl Program {
     }
 
     /// Computes it on a device or a meta device. `None` if a meta device refuses it.
-    fn allocate(&mut self, device: Device, weights: &Weights) -> Option<Results> {
+    fn allocate(&mut self, backend: &mut Backend, weights: &Weights) -> Option<Results> {
         let ctx = Context::new();
-        let mut allocator = GraphAllocator::new(device.buffer_type());
-        let mut backend = limited(device.init().unwrap());
-        let taken = |graph: &_| is_taken(allocator.alloc(graph, &mut backend).map(drop));
+        let mut allocator = GraphAllocator::new(backend.device().buffer_type());
+        let taken = |graph: &_| is_taken(allocator.alloc(graph, backend).map(drop));
         let (graph, results) = self.write(&ctx, weights, taken)?;
-        let mut run = allocator.alloc(&graph, &mut backend);
+        let mut run = allocator.alloc(&graph, backend);
         if !is_taken(run.as_ref().map(drop).map_err(Clone::clone)) {
             return None;
         }
@@ -184,15 +183,17 @@ fn meta_random_programs_equal_one_device_or_are_refused() {
     let cpu = Device::cpu().unwrap();
     let on_one = weights(cpu);
     let (mut allocated, mut scheduled) = (0, 0);
+    let backend = |device: Device| limited(device.init().unwrap());
+    let mut one_device = backend(cpu);
     for n in [2, 3] {
         let device = meta(n);
         let on_several = weights(device);
-        let several = limited(device.init().unwrap());
-        let mut sched = Sched::builder().backend(several).backend(Backend::cpu().unwrap()).build().unwrap();
+        let mut sched = Sched::builder().backend(backend(device)).backend(Backend::cpu().unwrap()).build().unwrap();
+        let mut devices = backend(device);
         for seed in 1..=100 {
             let mut program = Program { seed, taken: None };
-            let Some(several) = program.allocate(device, &on_several) else { continue };
-            let one = program.allocate(cpu, &on_one).unwrap();
+            let Some(several) = program.allocate(&mut devices, &on_several) else { continue };
+            let one = program.allocate(&mut one_device, &on_one).unwrap();
             assert_same(&one, &several, &format!("{seed} on {n}"));
             allocated += several.len();
             if let Some(several) = program.schedule(&mut sched, &on_several) {

@@ -64,7 +64,8 @@ impl<'c> Step<'c> {
         };
         let [k, v] = [read(written("k.0", k)), read(written("v.0", v))];
         let q = ctx.permute(ctx.reshape(q, [HEAD, q_heads, n]).unwrap(), [0, 2, 1, 3]).unwrap();
-        let how = FlashAttnOptions::new(0.2).with_mask(Some(mask));
+        // Several keys have a share: if one had all, devices that round queries differently would choose different ones.
+        let how = FlashAttnOptions::new(0.02).with_mask(Some(mask));
         let y = ctx.scale(ctx.flash_attn_ext(q, k, v, how).unwrap(), 2.0).unwrap();
         Self { inputs, cells, mask, y, n }
     }
@@ -96,8 +97,8 @@ fn projections(device: Device, [q_heads, kv_heads]: [i64; 2]) -> Weights {
     weights
 }
 
-/// A prompt, steps, and a second prompt, each with more cells than before; the results, and what is in the cache.
-fn decode(device: Device, heads: [i64; 2], dtype: DType, scheduled: bool) -> (Vec<f32>, Vec<u8>) {
+/// A prompt, steps, and a second prompt, each with more cells than before; the results, and the values in the cache.
+fn decode(device: Device, heads: [i64; 2], dtype: DType, scheduled: bool) -> [Vec<f32>; 2] {
     let (weights, state) = (projections(device, heads), cache(device, heads[1], dtype));
     let mut backend = device.init().unwrap();
     let mut allocator = GraphAllocator::new(device.buffer_type());
@@ -117,24 +118,22 @@ fn decode(device: Device, heads: [i64; 2], dtype: DType, scheduled: bool) -> (Ve
         all.extend(first_time);
     }
     let bytes = ["k.0", "v.0"].map(|name| state.read_bytes(name).unwrap());
-    (all, bytes.concat())
+    [all, dtype.dequantize(&bytes.concat()).unwrap()]
 }
 
 #[test]
 fn meta_attention_to_a_cache_equals_one_device() {
     for (heads, dtype) in [([4, 4], DType::F32), ([6, 3], DType::F16), ([4, 2], DType::Q8_0)] {
-        let (want, want_cache) = decode(Device::cpu().unwrap(), heads, dtype, true);
+        let want = decode(Device::cpu().unwrap(), heads, dtype, true);
         for n in [2, 3] {
             if heads[1] % n as i64 != 0 {
                 continue; // a head is not divided
             }
             for (device, scheduled) in devices(n).into_iter().flat_map(|d| [(d, false), (d, true)]) {
-                let (got, got_cache) = decode(device, heads, dtype, scheduled);
                 let what = format!("{heads:?} {dtype:?} on {}, {scheduled}", device.name());
-                assert_close(&got, &wide(&want), 1e-3, &what);
-                assert_eq!(got_cache.len(), want_cache.len(), "{what}");
-                let differ = got_cache.iter().zip(&want_cache).filter(|(a, b)| a != b).count();
-                assert!(differ * 50 <= want_cache.len(), "{what}: {differ} bytes of the cache differ");
+                for (got, want) in decode(device, heads, dtype, scheduled).iter().zip(&want) {
+                    assert_close(got, &wide(want), 1e-3, &what);
+                }
             }
         }
     }

@@ -284,6 +284,9 @@ esac
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
         fs::write(folder.path().join(MARK), "{}").unwrap();
+        fs::write(folder.path().join("CMakeLists.txt"), "cmake_minimum_required(VERSION 3.14)\nproject(small NONE)\n")
+            .unwrap();
+        fs::write(folder.path().join("cmake.args"), "").unwrap();
         program(&folder.path().join("run.sh"), SCRIPT);
         program(&folder.path().join("bin/test-device"), TEST);
         let bench = "#!/usr/bin/env bash\necho noise\necho '{\"name\": \"x\", \"value\": 2.5}'\n";

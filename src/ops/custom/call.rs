@@ -8,12 +8,12 @@ use ggml_sys as sys;
 
 use super::CustomOptions;
 use super::op::Home;
-use super::parts::{Left, Operands, Part, RawOperand, RowsMut};
+use super::parts::{Operands, Part, RawOperand, RowsMut, Task};
 use crate::callback::{self, Panic};
 use crate::context::Kept;
 use crate::dtype::Element;
 use crate::header::TensorPtr;
-use crate::lock::{Held, Lock};
+use crate::lock::Lock;
 use crate::{buffer, ffi};
 
 /// A user's closure, without the types of its elements; any number of operations may use it.
@@ -54,24 +54,24 @@ impl Closure {
         let tasks = to_usize(nth).min(self.how.n_tasks.unwrap_or(usize::MAX));
         let Some(part) = Part::new(sizes(t), self.how.split, to_usize(ith), tasks) else { return };
         let work = || {
+            // SAFETY: `t` is being computed, and no other task has these rows (this function's `# Safety`), so what is
+            // written in place has its value. The memory is the host's (`host`). Builders make no overlapping elements
+            // (H1), and rows are contiguous: a result that is not in place is a new tensor without gaps, and
+            // `Context::closure` has checked one that is.
+            let mut task = unsafe { Task::new(t, host(t), sizes(t), part, self.in_place) };
             // Even if the closure isn't called, the task initialises its rows: later operations read them.
-            let mut task = Task::new(t, part, self.in_place);
-            if self.slot().is_none() {
+            if self.panic.lock().is_none() {
                 (self.body)(&mut task);
             }
         };
         // The panic is caught here, because it must not unwind through C.
         let Err(panic) = callback::run(work) else { return };
-        let mut slot = self.slot();
+        let mut slot = self.panic.lock();
         if slot.is_none() {
             *slot = Some(panic);
         } else {
             callback::forget(panic);
         }
-    }
-
-    fn slot(&self) -> Held<'_, Option<Panic>> {
-        self.panic.lock()
     }
 }
 
@@ -79,7 +79,7 @@ impl Kept for Closure {
     fn give_back(self: Arc<Self>) {
         let Some(home) = self.home.upgrade() else { return };
         // The payload of a kept panic is leaked: its destructor is user code, which may panic.
-        let panic = self.slot().take();
+        let panic = self.panic.lock().take();
         if let Some(panic) = panic {
             callback::forget(panic);
         }
@@ -87,34 +87,12 @@ impl Kept for Closure {
     }
 }
 
-/// One task of a custom operation, while it is computed.
-///
-/// # Invariants
-///
-/// `t` is being computed, and its sources have been computed.
-pub(super) struct Task {
-    t: TensorPtr,
-    in_place: bool,
-    left: Left,
-}
-
 impl Task {
-    /// The task of the operation `t` that fills `part`. It is made while `t` is computed, and no other task has these
-    /// rows (`Closure::run`).
-    fn new(t: TensorPtr, part: Part, in_place: bool) -> Self {
-        // SAFETY: builders make no overlapping elements (H1), and rows are contiguous: a result that is not in place is
-        // a new tensor without gaps, and `Context::closure` has checked one that is. The memory is the host's (`host`),
-        // and what is written in place has its value; only this task uses `part`.
-        let left = unsafe { Left::new(host(t), sizes(t), t.nb(), part, !in_place) };
-        Self { t, in_place, left }
-    }
-
     /// Returns the rows that this task fills, and the operands.
     fn open<T: Element>(&mut self) -> (RowsMut<'_, T>, Operands<'_>) {
         let t = self.t;
         // `Context::closure` and the builders guarantee type, first stride and alignment of the result.
-        let strides = t.nb().first() == Some(&size_of::<T>());
-        let fits = t.dtype() == T::DTYPE && strides && host(t).cast::<T>().is_aligned();
+        let fits = t.dtype() == T::DTYPE && t.nb()[0] == size_of::<T>() && host(t).cast::<T>().is_aligned();
         assert!(fits, "the result of a custom operation has another type or layout than its closure");
         let operands = Operands::new(t.sources().skip(usize::from(self.in_place)).map(|s| {
             let len = s.span().unwrap_or(0);
@@ -125,7 +103,7 @@ impl Task {
             RawOperand::new(s.dtype(), sizes(s), s.nb(), bytes)
         }));
         // SAFETY: type, first stride and alignment of the result are those of `T` (asserted above).
-        let out = unsafe { RowsMut::new(&mut self.left) };
+        let out = unsafe { RowsMut::new(self) };
         (out, operands)
     }
 }
@@ -162,7 +140,7 @@ pub(crate) fn take_panic(t: TensorPtr) -> Option<Panic> {
     // SAFETY: only `Context::closure` makes custom operations, with a closure that lives as long as the context, which
     // a handle to `t` borrows.
     let closure = unsafe { params.closure.as_ref() }?;
-    closure.slot().take()
+    closure.panic.lock().take()
 }
 
 /// # Safety

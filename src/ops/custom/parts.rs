@@ -7,6 +7,7 @@ use std::ptr;
 
 use crate::dtype::Element;
 use crate::ffi;
+use crate::header::TensorPtr;
 
 /// The rows that one task fills: runs of consecutive rows, all equally long and equally far apart. Rows are counted
 /// through the upper three dimensions.
@@ -32,48 +33,48 @@ impl Part {
         };
         let [from, to] = [i, i + 1].map(|i| size * i.min(n) / n.max(1));
         let part = Self { first: from * below, run: (to - from) * below, distance: size * below, runs };
-        (part.len() > 0).then_some(part)
+        (part.run * part.runs > 0).then_some(part)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.run * self.runs
-    }
-
-    /// The number of the row that is at index `i` of the part; `i` is below [`Part::len`].
+    /// The number of the row that is at index `i` of the part; `i` is below `run * runs`.
     fn row(&self, i: usize) -> usize {
         i / self.run * self.distance + self.first + i % self.run
     }
 }
 
-/// The rows of a result that one task fills, and which of them its closure hasn't taken yet.
-pub(super) struct Left {
+/// One task of a custom operation, while it is computed: the rows of the result that it fills.
+///
+/// # Invariants
+///
+/// `t` is being computed, its sources have been computed, and nothing else uses the rows `part` of it.
+pub(super) struct Task {
+    pub(super) t: TensorPtr,
     base: *mut u8,
     ne: [usize; 4],
-    nb: [usize; 4],
     part: Part,
-    /// Whether rows are zeroed when they are taken, because the memory holds older results or is uninitialised.
-    zero: bool,
-    /// As indices into `part`.
-    rows: Range<usize>,
+    /// Whether the result has its old values. Else its memory holds older results or is uninitialised, so each row is
+    /// zeroed when it is taken.
+    pub(super) in_place: bool,
+    /// The rows that the closure hasn't taken yet, as indices into `part`.
+    left: Range<usize>,
 }
 
-impl Left {
+impl Task {
     /// # Safety
     ///
-    /// `base` must be the first element of a tensor with these dimensions and strides, in host memory, with contiguous
-    /// rows and no overlapping elements, and `part` one of a tensor with these dimensions. The memory must be
-    /// initialised, or with `zero` have no gaps. As long as this lives, nothing else may use these rows.
-    pub(super) unsafe fn new(base: *mut u8, ne: [usize; 4], nb: [usize; 4], part: Part, zero: bool) -> Self {
-        Self { base, ne, nb, rows: 0..part.len(), part, zero }
+    /// The invariants must hold. `base` must be the first element of `t`, whose dimensions are `ne`, in host memory. The
+    /// rows of `t` must be contiguous, without overlapping elements, and initialised if `in_place`, else without gaps.
+    pub(super) unsafe fn new(t: TensorPtr, base: *mut u8, ne: [usize; 4], part: Part, in_place: bool) -> Self {
+        Self { t, base, ne, left: 0..part.run * part.runs, part, in_place }
     }
 
     /// Takes the next row: its index in the upper three dimensions, and its first element. The row is initialised.
     fn take(&mut self) -> Option<([usize; 3], *mut u8)> {
-        let n = self.part.row(self.rows.next()?);
-        let ([_, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.nb);
+        let n = self.part.row(self.left.next()?);
+        let ([_, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.t.nb());
         let i @ [i1, i2, i3] = [n % n1, n / n1 % n2, n / n1 / n2];
         let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
-        if self.zero {
+        if !self.in_place {
             // SAFETY: the tensor has no gaps, so these bytes are one of the part's rows, in host memory; nothing else
             // uses it (the `# Safety` of `new`), because each is taken once.
             unsafe { ptr::write_bytes(row, 0, nb1) };
@@ -82,10 +83,10 @@ impl Left {
     }
 }
 
-/// Zeroes the rows that the closure left, also if it panicked or forgot its [`RowsMut`]: later operations read them.
-impl Drop for Left {
+/// Zeroes the rows that the closure left, also if it panicked: later operations read them.
+impl Drop for Task {
     fn drop(&mut self) {
-        while self.zero && self.take().is_some() {}
+        while !self.in_place && self.take().is_some() {}
     }
 }
 
@@ -111,7 +112,7 @@ impl Drop for Left {
 /// # Ok::<(), ggml::Error>(())
 /// ```
 pub struct RowsMut<'a, T> {
-    left: &'a mut Left,
+    task: &'a mut Task,
     life: PhantomData<&'a mut [T]>,
 }
 
@@ -119,13 +120,13 @@ impl<'a, T: Element> RowsMut<'a, T> {
     /// # Safety
     ///
     /// The rows must be of `T`: its type, first stride and alignment.
-    pub(super) unsafe fn new(left: &'a mut Left) -> Self {
-        Self { left, life: PhantomData }
+    pub(super) unsafe fn new(task: &'a mut Task) -> Self {
+        Self { task, life: PhantomData }
     }
 
     /// The dimensions of the whole result, in ggml's order (`ne`).
     pub fn shape(&self) -> [usize; 4] {
-        self.left.ne
+        self.task.ne
     }
 }
 
@@ -133,15 +134,15 @@ impl<'a, T: Element> Iterator for RowsMut<'a, T> {
     type Item = ([usize; 3], &'a mut [T]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (i, row) = self.left.take()?;
+        let (i, row) = self.task.take()?;
         // SAFETY: the pointer is to a row of `ne[0]` contiguous elements of `T` (the `# Safety` of both `new`), which
         // is initialised and which nothing else uses for 'a: it is taken once. All bit patterns are valid.
-        let row = unsafe { ffi::slice_mut(row.cast::<T>(), self.left.ne[0]) };
+        let row = unsafe { ffi::slice_mut(row.cast::<T>(), self.task.ne[0]) };
         Some((i, row))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.left.rows.size_hint()
+        self.task.left.size_hint()
     }
 }
 
@@ -149,7 +150,7 @@ impl<T: Element> ExactSizeIterator for RowsMut<'_, T> {}
 
 impl<T> fmt::Debug for RowsMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RowsMut").field("ne", &self.left.ne).field("left", &self.left.rows).finish_non_exhaustive()
+        f.debug_struct("RowsMut").field("ne", &self.task.ne).field("left", &self.task.left).finish_non_exhaustive()
     }
 }
 

@@ -129,7 +129,13 @@ if [ "$build" = 1 ]; then
     say "compiled in $build_seconds s"
 fi
 [ "$tests" = 1 ] || exit 0
-if [ "$cpu" = 0 ]; then
+if [ "$cpu" = 1 ]; then
+    # Shows that cmake finds all it reads; without nvcc, it can't compile.
+    have cmake || fail "there is no cmake"
+    mapfile -t arguments < "$here/cmake.args"
+    cmake -S "$here" -B "$out/configured" "-DGGML_SYS_SOURCE=$here/ggml" "${arguments[@]}" -DGGML_CUDA=OFF \
+        > "$out/configure.log" 2>&1 || { tail -20 "$out/configure.log" >&2; fail "cmake failed: see $out/configure.log"; }
+else
     [ -f "$backends/libggml-cuda.so" ] || fail "there is no CUDA backend yet: run without --no-build"
     build_seconds=$(cat "$here/build/seconds" 2>/dev/null || echo 0)
 fi
