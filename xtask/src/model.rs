@@ -35,15 +35,18 @@ struct Made {
     imatrix: bool,
 }
 
-/// Position and token type embeddings are small, so they stay f32. The value projections stay f16 in the small files:
-/// they are 3 % of the weights, and cause a third to a half of the error.
+/// Position and token type embeddings are small, so they stay f32, as llama.cpp's quantiser leaves them.
+const TABLES: &[&str] = &["position_embd", "token_types"];
+/// In the small files, the value projections stay f16: they are 3 % of the weights, and cause a third to a half of the
+/// error. `q8_0-all` is what llama.cpp's quantiser makes.
+const SMALL: &[&str] = &["position_embd", "token_types", "attn_v"];
 const MADE: &[Made] = &[
-    Made { name: "f16", dtype: "f16", from: "f32", kept: &["position_embd", "token_types"], imatrix: false },
+    Made { name: "f16", dtype: "f16", from: "f32", kept: TABLES, imatrix: false },
     Made { name: "q8_0", dtype: "q8_0", from: "f16", kept: SMALL, imatrix: false },
+    Made { name: "q8_0-all", dtype: "q8_0", from: "f16", kept: TABLES, imatrix: false },
     Made { name: "q4_0", dtype: "q4_0", from: "f16", kept: SMALL, imatrix: false },
     Made { name: "q4_0-imatrix", dtype: "q4_0", from: "f16", kept: SMALL, imatrix: true },
 ];
-const SMALL: &[&str] = &["position_embd", "token_types", "attn_v"];
 
 /// The text for the importance matrix: this repository's pages, which share nothing with the sentences that the example
 /// `embed` checks.

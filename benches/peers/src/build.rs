@@ -5,6 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+/// The file whose matrices are all in q8_0.
+pub(crate) const ALL_Q8_0: &str = "q8_0-all";
+
 /// The folders in use.
 pub(crate) struct Places {
     repository: PathBuf,
@@ -26,7 +29,7 @@ impl Places {
 
     /// Fetches the model as GGUF files if it is missing.
     pub(crate) fn model(&self) -> Result<()> {
-        if self.gguf("q8_0").exists() {
+        if self.gguf(ALL_Q8_0).exists() {
             return Ok(());
         }
         run(Command::new("cargo").args(["xtask", "model"]).current_dir(&self.repository))

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use process::Process;
 use wire::{Answer, Request};
 
-use crate::build::Places;
+use crate::build::{ALL_Q8_0, Places};
 use crate::sentences;
 use crate::table::Cell;
 
@@ -17,7 +17,10 @@ use crate::table::Cell;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     Ours,
+    /// All matrices in q8_0, as llama.cpp's quantiser leaves them.
     OursQ8_0,
+    /// The values' matrices in f16.
+    OursMixed,
     Ggml,
     GgmlQ8_0,
     Llama,
@@ -31,9 +34,10 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All but the one that compiles for a minute at each shape.
-    pub(crate) const USUAL: [Self; 10] = [
+    pub(crate) const USUAL: [Self; 11] = [
         Self::Ours,
         Self::OursQ8_0,
+        Self::OursMixed,
         Self::Ggml,
         Self::GgmlQ8_0,
         Self::Llama,
@@ -48,6 +52,7 @@ impl Kind {
         match self {
             Self::Ours => "this crate f32",
             Self::OursQ8_0 => "this crate q8_0",
+            Self::OursMixed => "this crate q8_0, values f16",
             Self::Ggml => "ggml's kernels f32",
             Self::GgmlQ8_0 => "ggml's kernels q8_0",
             Self::Llama => "llama.cpp f32",
@@ -75,14 +80,15 @@ impl Kind {
         };
         let mut command = match self {
             Self::Ours => rust("ours", "f32"),
-            Self::OursQ8_0 => rust("ours", "q8_0"),
+            Self::OursQ8_0 => rust("ours", ALL_Q8_0),
+            Self::OursMixed => rust("ours", "q8_0"),
             Self::Ggml | Self::GgmlQ8_0 => {
-                let mut command = rust("ours", if self == Self::Ggml { "f32" } else { "q8_0" })?;
+                let mut command = rust("ours", if self == Self::Ggml { "f32" } else { ALL_Q8_0 })?;
                 command.args(["--kernels", "ggml"]);
                 Ok(command)
             }
             Self::Llama => rust("llama", "f32"),
-            Self::LlamaQ8_0 => rust("llama", "q8_0"),
+            Self::LlamaQ8_0 => rust("llama", ALL_Q8_0),
             Self::Candle => {
                 let mut command = Command::new(places.program("candle")?);
                 // candle has one pool of threads for a process.

@@ -75,8 +75,9 @@ pub(crate) fn speeds(cells: &[Cell], rows: &[Row]) -> Table {
 
 pub(crate) fn ratios(cells: &[Cell], rows: &[Row]) -> Table {
     let mut table = table(cells, &[]);
-    for ours in rows.iter().filter(|row| matches!(row.kind, Kind::Ours | Kind::OursQ8_0)) {
-        for other in rows.iter().filter(|row| !matches!(row.kind, Kind::Ours | Kind::OursQ8_0)) {
+    let is_ours = |row: &&Row| matches!(row.kind, Kind::Ours | Kind::OursQ8_0 | Kind::OursMixed);
+    for ours in rows.iter().filter(is_ours) {
+        for other in rows.iter().filter(|row| !is_ours(row)) {
             let mut line = vec![format!("{} / {}", ours.kind.name(), other.kind.name())];
             line.extend((0..cells.len()).map(|i| format!("{:.2}", ratio(ours, other, i))));
             table.add_row(line);
@@ -95,6 +96,7 @@ pub(crate) fn goals(cells: &[Cell], rows: &[Row]) -> Vec<String> {
         (Kind::Ours, Kind::Onnx, 1.0, 1.0),
         (Kind::Ours, Kind::Torch, 1.0, 1.0),
         (Kind::OursQ8_0, Kind::LlamaQ8_0, 1.3, 1.3),
+        (Kind::OursQ8_0, Kind::OnnxInt8, 1.0, 1.0),
     ] {
         let (Some(ours), Some(other)) = (find(ours), find(other)) else { continue };
         for (i, cell) in cells.iter().enumerate() {

@@ -134,11 +134,15 @@ pub(crate) fn numbers<S: Set, T: Type, const BLOCK: usize>(s: S, unit: &T::Unit)
 /// Numbers, or indices, as [`Set::dot`] takes them.
 #[inline(always)]
 fn ints<S: Set, T: Type>(s: S, numbers: S::Ints) -> S::Ints {
+    let is_shifted = T::BITS == 8 && !S::SIGNED;
+    if T::TABLE.is_none() && !is_shifted {
+        return numbers; // not of all processors does the compiler find the vectors again
+    }
     let mut numbers: [u8; 32] = bytemuck::pod_read_unaligned(bytemuck::bytes_of(&numbers));
     if let Some(table) = T::TABLE {
         numbers = s.lookup(&bytemuck::cast(table), numbers);
     }
-    if T::BITS == 8 && !S::SIGNED {
+    if is_shifted {
         for x in &mut numbers {
             *x ^= 0x80;
         }
