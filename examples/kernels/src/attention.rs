@@ -1,7 +1,5 @@
 //! Attention among the tokens of a sentence.
 
-use std::iter;
-
 use anyhow::{Result, ensure};
 use bytemuck::Zeroable;
 use ggml::ops::{CustomOptions, Operands, RowsMut};
@@ -67,7 +65,7 @@ impl Kernel for Attention {
         let [_, tokens, ..] = x.shape();
         let mut all = out.peekable();
         while let Some(&([_, sentence, _], _)) = all.peek() {
-            let mut out: Vec<_> = iter::from_fn(|| all.next_if(|([_, i, _], _)| *i == sentence)).collect();
+            let mut out: Vec<_> = std::iter::from_fn(|| all.next_if(|([_, i, _], _)| *i == sentence)).collect();
             let tokens = match operands.len() {
                 2 => operands.rows::<f16>(1).row([0, 0, sentence]).iter().take_while(|x| **x == f16::ZERO).count(),
                 _ => tokens,

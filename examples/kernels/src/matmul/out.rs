@@ -17,10 +17,9 @@ impl<'a> Out<'a> {
 
     /// Calls `compute` for each part, with its index and with what stores the values of a row.
     pub(super) fn each(&mut self, mut compute: impl FnMut(usize, &mut dyn FnMut(usize, &[f32]))) {
-        let Self { all, parts } = self;
-        for p in 0..*parts {
-            let ([part, ..], _) = all[p];
-            compute(part, &mut |row, values| all[row * *parts + p].1.copy_from_slice(values));
+        for p in 0..self.parts {
+            let ([part, ..], _) = self.all[p];
+            compute(part, &mut |row, values| self.all[row * self.parts + p].1.copy_from_slice(values));
         }
     }
 }

@@ -134,28 +134,25 @@ pub(crate) fn numbers<S: Set, T: Type, const BLOCK: usize>(s: S, unit: &T::Unit)
 /// Numbers, or indices, as [`Set::dot`] takes them.
 #[inline(always)]
 fn ints<S: Set, T: Type>(s: S, numbers: S::Ints) -> S::Ints {
-    let is_shifted = T::BITS == 8 && !S::SIGNED;
-    if T::TABLE.is_none() && !is_shifted {
-        return numbers; // not of all processors does the compiler find the vectors again
+    let mut bytes: [u8; 32] = bytemuck::pod_read_unaligned(bytemuck::bytes_of(&numbers));
+    match T::TABLE {
+        Some(table) => bytes = s.lookup(&bytemuck::cast(table), bytes),
+        None if T::BITS < 8 || S::SIGNED => return numbers, // on ARM, bytes would be taken one by one
+        None => {}
     }
-    let mut numbers: [u8; 32] = bytemuck::pod_read_unaligned(bytemuck::bytes_of(&numbers));
-    if let Some(table) = T::TABLE {
-        numbers = s.lookup(&bytemuck::cast(table), numbers);
-    }
-    if is_shifted {
-        for x in &mut numbers {
+    if T::BITS == 8 && !S::SIGNED {
+        for x in &mut bytes {
             *x ^= 0x80;
         }
     }
-    bytemuck::pod_read_unaligned(&numbers)
+    bytemuck::pod_read_unaligned(&bytes)
 }
 
 /// [`Type::NIBBLES`] of two units.
 #[inline(always)]
 fn of_two<S: Set, T: Type, const BLOCK: usize>([a, b]: [&T::Unit; 2], at: usize) -> S::Ints {
     let [a, b]: [&[u8; 16]; 2] = [a, b].map(|unit| part(bytemuck::bytes_of(unit), at + 16 * BLOCK));
-    let both: [u8; 32] = bytemuck::cast([*a, *b]);
-    bytemuck::pod_read_unaligned(&both)
+    bytemuck::pod_read_unaligned(bytemuck::bytes_of(&[*a, *b]))
 }
 
 /// The numbers of the first halves of two blocks, and those of the second halves.
