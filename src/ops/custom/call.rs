@@ -92,7 +92,7 @@ impl Task {
     fn open<T: Element>(&mut self) -> (RowsMut<'_, T>, Operands<'_>) {
         let t = self.t;
         // `Context::closure` and the builders guarantee type, first stride and alignment of the result.
-        let fits = t.dtype() == T::DTYPE && t.nb()[0] == size_of::<T>() && host(t).cast::<T>().is_aligned();
+        let fits = t.dtype() == T::DTYPE && t.nb()[0] == size_of::<T>() && self.base.cast::<T>().is_aligned();
         assert!(fits, "the result of a custom operation has another type or layout than its closure");
         let operands = Operands::new(t.sources().skip(usize::from(self.in_place)).map(|s| {
             let len = s.span().unwrap_or(0);

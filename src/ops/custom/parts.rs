@@ -49,7 +49,7 @@ impl Part {
 /// `t` is being computed, its sources have been computed, and nothing else uses the rows `part` of it.
 pub(super) struct Task {
     pub(super) t: TensorPtr,
-    base: *mut u8,
+    pub(super) base: *mut u8,
     ne: [usize; 4],
     part: Part,
     /// Whether the result has its old values. Else its memory holds older results or is uninitialised, so each row is
