@@ -2,15 +2,15 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::ptr;
 
+use crate::debug::debug;
 use crate::dtype::Element;
 use crate::ffi;
 use crate::header::TensorPtr;
 
 /// The rows that one task fills: runs of consecutive rows, all equally long and equally far apart. Rows are counted
-/// through the upper three dimensions.
+/// through the upper three dimensions. `first` and `runs` are those of runs that are left.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     first: usize,
@@ -35,11 +35,6 @@ impl Part {
         let part = Self { first: from * below, run: (to - from) * below, distance: size * below, runs };
         (part.run * part.runs > 0).then_some(part)
     }
-
-    /// The number of the row that is at index `i` of the part; `i` is below `run * runs`.
-    fn row(&self, i: usize) -> usize {
-        i / self.run * self.distance + self.first + i % self.run
-    }
 }
 
 /// One task of a custom operation, while it is computed: the rows of the result that it fills.
@@ -55,8 +50,9 @@ pub(super) struct Task {
     /// Whether the result has its old values. Else its memory holds older results or is uninitialised, so each row is
     /// zeroed when it is taken.
     pub(super) in_place: bool,
-    /// The rows that the closure hasn't taken yet, as indices into `part`.
-    left: Range<usize>,
+    /// How many rows of the last run of `part` the closure hasn't taken yet, and the index of the first of them.
+    left: usize,
+    next: [usize; 3],
 }
 
 impl Task {
@@ -65,14 +61,27 @@ impl Task {
     /// The invariants must hold. `base` must be the first element of `t`, whose dimensions are `ne`, in host memory. The
     /// rows of `t` must be contiguous, without overlapping elements, and initialised if `in_place`, else without gaps.
     pub(super) unsafe fn new(t: TensorPtr, base: *mut u8, ne: [usize; 4], part: Part, in_place: bool) -> Self {
-        Self { t, base, ne, left: 0..part.run * part.runs, part, in_place }
+        Self { t, base, ne, part, in_place, left: 0, next: [0; 3] }
+    }
+
+    /// How many rows the closure hasn't taken yet.
+    fn left(&self) -> usize {
+        self.left + self.part.run * self.part.runs
     }
 
     /// Takes the next row: its index in the upper three dimensions, and its first element. The row is initialised.
     fn take(&mut self) -> Option<([usize; 3], *mut u8)> {
-        let n = self.part.row(self.left.next()?);
         let ([_, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.t.nb());
-        let i @ [i1, i2, i3] = [n % n1, n / n1 % n2, n / n1 / n2];
+        if self.left == 0 {
+            self.part.runs = self.part.runs.checked_sub(1)?;
+            let n = self.part.first;
+            (self.left, self.part.first) = (self.part.run, n + self.part.distance);
+            self.next = [n % n1, n / n1 % n2, n / n1 / n2];
+        }
+        self.left -= 1;
+        let i @ [i1, i2, i3] = self.next;
+        // Divisions would take longer than a short row.
+        self.next = if i1 + 1 < n1 { [i1 + 1, i2, i3] } else { [0, (i2 + 1) % n2, i3 + (i2 + 1) / n2] };
         let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
         if !self.in_place {
             // SAFETY: the tensor has no gaps, so these bytes are one of the part's rows, in host memory; nothing else
@@ -142,17 +151,13 @@ impl<'a, T: Element> Iterator for RowsMut<'a, T> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.task.left.size_hint()
+        (self.task.left(), Some(self.task.left()))
     }
 }
 
 impl<T: Element> ExactSizeIterator for RowsMut<'_, T> {}
 
-impl<T> fmt::Debug for RowsMut<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RowsMut").field("ne", &self.task.ne).field("left", &self.task.left).finish_non_exhaustive()
-    }
-}
+debug!(RowsMut<'_; T>, |this| ne = &this.task.ne, left = &this.task.left());
 
 /// An operand of a custom operation, of any type.
 #[derive(Clone, Copy)]
@@ -311,8 +316,4 @@ impl<'a, T: Element> Rows<'a, T> {
     }
 }
 
-impl<T> fmt::Debug for Rows<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rows").field("ne", &self.operand.ne).finish_non_exhaustive()
-    }
-}
+debug!(Rows<'_; T>, |this| ne = &this.operand.ne);

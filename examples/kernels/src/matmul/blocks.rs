@@ -7,7 +7,7 @@ use super::panel::{self, Panel};
 use super::set::{Set, compiled};
 use super::several::{self, SEVERAL};
 use super::types::{self, EIGHT, Eight, Type, each_block};
-use super::{Row, WIDTH, ahead, parts, resize};
+use super::{Put, Row, WIDTH, ahead, parts, resize};
 
 /// Of the columns that a few rows of activations are multiplied by at a time, the pairs whose halves share vectors.
 const PAIRS: usize = EIGHT / 2;
@@ -18,7 +18,7 @@ pub(super) fn product<S: Set, T: Type>(
     columns: &[&[T::Unit]; WIDTH],
     blocks: &[Block],
     (panel, sums): (&mut Vec<Panel>, &mut Vec<Row>),
-    put: &mut dyn FnMut(usize, &[f32]),
+    put: Put<'_>,
 ) {
     let n = columns[0].len() * T::BLOCKS;
     let rows = blocks.len() / n;
@@ -43,12 +43,7 @@ pub(super) fn product<S: Set, T: Type>(
 
 /// The products of up to `N` rows of activations. Eight rows of the matrix are read at a time, once, and multiplied by all rows of
 /// activations. They are far apart: memory is read faster at several places at once.
-fn few<S: Set, T: Type, const N: usize>(
-    s: S,
-    columns: &[&[T::Unit]; WIDTH],
-    blocks: &[Block],
-    put: &mut dyn FnMut(usize, &[f32]),
-) {
+fn few<S: Set, T: Type, const N: usize>(s: S, columns: &[&[T::Unit]; WIDTH], blocks: &[Block], put: Put<'_>) {
     let n = columns[0].len() * T::BLOCKS;
     let rows: [_; N] = std::array::from_fn(|i| blocks.chunks_exact(n).nth(i).unwrap_or(&blocks[..n]));
     let sums = compiled!(s, {

@@ -5,7 +5,7 @@ use ggml::DType;
 
 use super::panel::HALF;
 use super::set::{Set, compiled};
-use super::{Row, WIDTH, ahead, parts, resize};
+use super::{Put, Row, WIDTH, ahead, parts, resize};
 
 /// The numbers in a part of all rows of activations, where they are few: they stay in the nearest cache.
 pub(super) const NEAR: usize = 4096;
@@ -99,7 +99,7 @@ pub(super) fn product<S: Set, T: Float>(
     columns: &[&[u8]; WIDTH],
     (n, rows): (usize, &[&[f32]]),
     (panel, sums): (&mut Vec<Row>, &mut Vec<Row>),
-    put: &mut dyn FnMut(usize, &[f32]),
+    put: Put<'_>,
 ) {
     // As many sums as registers hold.
     match n {
@@ -126,7 +126,7 @@ fn few<S: Set, T: Float, const C: usize, const N: usize, const M: usize>(
     s: S,
     columns: &[&[u8]; WIDTH],
     (n, rows): (usize, &[&[f32]]),
-    put: &mut dyn FnMut(usize, &[f32]),
+    put: Put<'_>,
 ) {
     let sums = compiled!(s, {
         let (apart, deep) = const { (WIDTH.div_ceil(C), NEAR / (N * M * S::LANES)) };
@@ -149,14 +149,15 @@ fn few<S: Set, T: Float, const C: usize, const N: usize, const M: usize>(
                 }
             }
         }
-        let mut sums = [[[0.0; WIDTH + 1]; N]; M];
-        let to = sums.as_flattened_mut().as_flattened_mut();
-        for (to, from) in to.iter_mut().zip(all.as_flattened().as_flattened()) {
-            *to = s.sum(*from);
+        let mut sums = [[[0.0; WIDTH]; N]; M];
+        for (to, from) in sums.as_flattened_mut().iter_mut().zip(all.as_flattened()) {
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = s.sum(*from);
+            }
         }
         sums
     });
-    sums.as_flattened().iter().enumerate().take(n).for_each(|(i, sums)| put(i, &sums[..WIDTH]));
+    sums.as_flattened().iter().enumerate().take(n).for_each(|(i, sums)| put(i, sums));
 }
 
 /// Numbers, as many at a time as a vector has.

@@ -28,7 +28,7 @@ use ggml::{Context, DType, Result, Tensor};
 pub(crate) use crate::panels::{Row, WIDTH};
 use floats::{Bf16, F16};
 pub(crate) use floats::{F32, set_column, set_row, tiles, unpack};
-use out::Out;
+use out::{Out, Put};
 use products::Operation;
 pub use set::describe;
 #[cfg(test)]

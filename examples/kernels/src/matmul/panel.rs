@@ -15,7 +15,7 @@ const FOUR: usize = 4;
 const QUADS: usize = BLOCK / FOUR;
 
 /// Four numbers of each column.
-pub(super) type Quad = [[[u8; FOUR]; HALF]; 2];
+type Quad = [[[u8; FOUR]; HALF]; 2];
 
 /// A block of each column.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -23,8 +23,8 @@ pub(super) type Quad = [[[u8; FOUR]; HALF]; 2];
 pub(crate) struct Panel {
     pub(super) numbers: [Quad; QUADS],
     pub(super) scales: [[f32; HALF]; 2],
-    /// The offsets, or the scales of the second halves of blocks; or the factors of [`scales`], and, where [`types::pairs`], of an even
-    /// block what cancels the offset of it and the next.
+    /// The offsets, or the scales of the second halves of blocks; or the factors of [`scales`] and, where [`types::pairs`], of an even
+    /// block the offsets of it and the next, or what cancels those of their numbers. The factors of offsets are those of block 5.
     pub(super) others: [[f32; HALF]; 2],
 }
 
@@ -59,13 +59,14 @@ fn scales<S: Set, T: Type, const B: usize>((factors, integers): &Scaling) -> [Ei
     if !types::whole::<S, T>() {
         return T::scales::<B>(&(*factors, *integers));
     }
-    let mut others = factors[0];
+    let mut others = factors[usize::from(T::OFFSETS && B == 5)];
     for i in 0..EIGHT {
         let [first, second] = integers.map(|words| signed_byte(words[B / 4][i], B % 4));
         scales[i] = two(first, if T::HALVES == 2 { second } else { first });
         if types::pairs::<S, T>() && B.is_multiple_of(2) {
-            let next = signed_byte(integers[0][B / 4][i], B % 4 + 1);
-            others[i] = two(first * -types::offset::<S, T>(), next * -types::offset::<S, T>());
+            let (list, by) = if T::OFFSETS { (1, 1) } else { (0, -types::offset::<S, T>()) };
+            let [this, next] = [0, 1].map(|next| signed_byte(integers[list][B / 4][i], B % 4 + next));
+            others[i] = two(this * by, next * by);
         }
     }
     [scales, others]
@@ -103,10 +104,10 @@ pub(super) fn multiply<S: Set, T: Type>(
 ) {
     let panel = (panel, ahead * size_of::<Panel>());
     compiled!(s, {
-        if S::LANES == HALF {
-            tiles::<S, T, 4, 2>(s, (blocks, n, from), panel, sums);
-        } else if S::PAIRS {
+        if S::PAIRS {
             tiles::<S, T, 6, 1>(s, (blocks, n, from), panel, sums);
+        } else if S::LANES == HALF || S::most(T::BITS) == 1 {
+            tiles::<S, T, 4, 2>(s, (blocks, n, from), panel, sums);
         } else {
             tiles::<S, T, 3, 2>(s, (blocks, n, from), panel, sums);
         }
@@ -136,10 +137,11 @@ fn tiles<S: Set, T: Type, const R: usize, const V: usize>(
     }
 }
 
-/// Vectors, `V` at a time.
+/// Vectors from `V * at` on of a block's quad `i`, or behind the quads of its scales, or of others. (They are aligned for all vectors,
+/// which the compiler can see here.)
 #[inline(always)]
-pub(super) fn vectors<From: Pod, To: Pod, const V: usize>(numbers: &[From]) -> &[[To; V]] {
-    bytemuck::cast_slice(numbers).as_chunks().0
+pub(super) fn vectors<S: Set, To: Pod, const V: usize>(block: &Panel, i: usize, at: usize) -> [To; V] {
+    bytemuck::cast_slice(std::slice::from_ref(block)).as_chunks().0[i * (WIDTH / S::LANES / V) + at]
 }
 
 /// Adds the products of up to `R` rows of activations and a panel's vectors from `V * at` on. The rows that come next are fetched.
@@ -152,20 +154,16 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
     all: &mut [Row],
 ) {
     assert!(at < WIDTH / S::LANES / V, "vectors of a panel");
-    let mut rows: [&[Block]; R] = [&[]; R];
+    let rows: [&[Block]; R] = std::array::from_fn(|i| &blocks[i.min(all.len() - 1) * n + from..][..panel.len()]);
     let mut sums = [[S::Floats::zeroed(); V]; R];
-    for i in 0..R {
-        let row = i.min(all.len() - 1);
-        rows[i] = &blocks[row * n + from..][..panel.len()];
-        sums[i] = vectors(&all[row].0)[at];
-    }
     let mut products = [[s.ints(0); V]; R];
-    for (i, block) in panel.iter().enumerate() {
+    let mut offsets = products;
+    // An index tells the compiler that it is in bounds of the rows, too.
+    for i in 0..panel.len() {
+        let block = &panel[i];
         let lines: &[[u8; 64]] = bytemuck::cast_slice(std::slice::from_ref(block));
-        let mut line = turn;
-        while line < lines.len() {
+        for line in (turn..lines.len()).step_by(turns) {
             s.fetch(&lines[line], ahead);
-            line += turns;
         }
         let mut x = [&rows[0][i]; R];
         for (x, row) in x.iter_mut().zip(rows) {
@@ -174,18 +172,19 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
         }
         if i % types::together::<S, T>() == 0 {
             products = [[s.ints(0); V]; R];
+            offsets = products;
         }
         if types::pairs::<S, T>() && i.is_multiple_of(2) || types::whole::<S, T>() && T::HALVES == 2 {
-            let mut offsets: [S::Ints; V] =
-                vectors(if T::HALVES == 2 { &block.scales } else { &block.others }.as_flattened())[at];
+            let mut by: [S::Ints; V] = vectors::<S, _, V>(block, QUADS + 2 - T::HALVES, at);
             if T::HALVES == 2 {
-                for x in bytemuck::cast_slice_mut::<_, i16>(&mut offsets) {
+                for x in bytemuck::cast_slice_mut::<_, i16>(&mut by) {
                     *x = x.wrapping_mul(i16::try_from(-types::offset::<S, T>()).unwrap_or_default());
                 }
             }
-            for (products, x) in products.iter_mut().zip(x) {
+            let to = if T::OFFSETS { &mut offsets } else { &mut products };
+            for (to, x) in to.iter_mut().zip(x) {
                 for v in 0..V {
-                    products[v] = s.end(products[v], s.ints(x.sums), offsets[v]);
+                    to[v] = s.end(to[v], s.ints(x.sums), by[v]);
                 }
             }
         }
@@ -196,20 +195,24 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
             part::<S, T, R, V, { QUADS / 2 }, 1>(s, block, at, x, &mut products, &mut sums);
         }
         if types::whole::<S, T>() && (i + 1) % types::together::<S, T>() == 0 {
-            scaled(s, &block.others, at, x, &products, &mut sums);
-        }
-        if T::OFFSETS {
-            let offsets: [S::Floats; V] = vectors(block.others.as_flattened())[at];
+            scaled(s, vectors::<S, _, V>(block, QUADS + 1, at), x, &products, &mut sums);
+            if T::OFFSETS {
+                scaled(s, vectors::<S, _, V>(&panel[i - 2], QUADS + 1, at), x, &offsets, &mut sums);
+            }
+        } else if T::OFFSETS && !types::whole::<S, T>() {
+            let offsets: [S::Floats; V] = vectors::<S, _, V>(block, QUADS + 1, at);
             for (sums, x) in sums.iter_mut().zip(x) {
-                let total = s.floats(x.total);
                 for v in 0..V {
-                    sums[v] = s.mul_add(offsets[v], total, sums[v]);
+                    sums[v] = s.mul_add(offsets[v], s.floats(x.total), sums[v]);
                 }
             }
         }
     }
     for (all, sums) in all.iter_mut().zip(sums) {
-        all.0[at * V * S::LANES..][..V * S::LANES].copy_from_slice(bytemuck::cast_slice(&sums));
+        let all: &mut [S::Floats] = bytemuck::cast_slice_mut(std::slice::from_mut(all));
+        for (all, sum) in all[V * at..].iter_mut().zip(sums) {
+            *all = s.mul_add(sum, s.floats(1.0), *all);
+        }
     }
 }
 
@@ -217,13 +220,11 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
 #[inline(always)]
 fn scaled<S: Set, const R: usize, const V: usize>(
     s: S,
-    scales: &[[f32; HALF]; 2],
-    at: usize,
+    scales: [S::Floats; V],
     x: [&Block; R],
     products: &[[S::Ints; V]; R],
     sums: &mut [[S::Floats; V]; R],
 ) {
-    let scales: [S::Floats; V] = vectors(scales.as_flattened())[at];
     for ((sums, products), x) in sums.iter_mut().zip(products).zip(x) {
         let scale = s.floats(x.scale);
         for v in 0..V {
@@ -236,32 +237,31 @@ fn scaled<S: Set, const R: usize, const V: usize>(
 #[inline(always)]
 fn part<S: Set, T: Type, const R: usize, const V: usize, const Q: usize, const PART: usize>(
     s: S,
-    panel: &Panel,
+    block: &Panel,
     at: usize,
     x: [&Block; R],
     products: &mut [[S::Ints; V]; R],
     sums: &mut [[S::Floats; V]; R],
 ) {
-    let mut numbers = [&[[0; FOUR]; Q]; R];
+    let mut rows = [&[[0; FOUR]; Q]; R];
     for r in 0..R {
         let all: &[[u8; FOUR]; QUADS] = bytemuck::cast_ref(&x[r].numbers);
-        numbers[r] = &all.as_chunks().0[PART];
+        rows[r] = &all.as_chunks().0[PART];
         if !types::whole::<S, T>() {
             products[r] = [s.ints(x[r].starts::<S, T>()[PART]); V];
         }
     }
-    let quads = &panel.numbers.as_chunks().0[PART];
     if types::whole::<S, T>() {
-        let mut scales: [S::Ints; V] = vectors(panel.scales.as_flattened())[at];
+        let mut scales: [S::Ints; V] = vectors::<S, _, V>(block, QUADS, at);
         if T::HALVES == 2 {
             for scales in &mut scales {
                 *scales = s.both::<PART>(*scales);
             }
         }
-        add(s, T::BITS, quads, scales, at, numbers, products);
+        add(s, T::BITS, (block, PART, at), scales, rows, products);
     } else {
-        s.add(T::BITS, quads, at, numbers, products);
-        scaled(s, if PART == 0 { &panel.scales } else { &panel.others }, at, x, products, sums);
+        s.add(T::BITS, (block, PART, at), rows, products);
+        scaled(s, vectors::<S, _, V>(block, QUADS + PART, at), x, products, sums);
     }
 }
 
@@ -270,32 +270,35 @@ fn part<S: Set, T: Type, const R: usize, const V: usize, const Q: usize, const P
 pub(super) fn add<S: Set, const R: usize, const V: usize, const Q: usize>(
     s: S,
     bits: u32,
-    quads: &[Quad; Q],
+    (block, part, at): (&Panel, usize, usize),
     by: [S::Ints; V],
-    at: usize,
     x: [&[[u8; FOUR]; Q]; R],
     sums: &mut [[S::Ints; V]; R],
 ) {
-    let most = S::most(bits);
-    for from in (0..Q).step_by(most) {
-        let mut products = [[s.ints(0); V]; R];
-        for (products, sums) in products.iter_mut().zip(&*sums) {
-            for v in 0..V {
-                products[v] = s.begin(sums[v]);
-            }
-        }
-        for k in from..from + most.min(Q) {
-            let numbers: [S::Ints; V] = vectors(quads[k].as_flattened())[at];
-            for (products, x) in products.iter_mut().zip(x) {
-                let x = s.ints(i32::from_ne_bytes(x[k]));
+    let most = S::most(bits).min(Q);
+    // Where nothing is summed before it is multiplied, the rows follow each other, so that registers suffice for more of them.
+    let together = if most == 1 { 1 } else { R };
+    for from in 0..Q / most {
+        for (sums, x) in sums.chunks_mut(together).zip(x.chunks(together)) {
+            let mut products = [[s.ints(0); V]; R];
+            for (products, sums) in products.iter_mut().zip(&*sums) {
                 for v in 0..V {
-                    products[v] = s.in_turn(s.dot(products[v], numbers[v], x));
+                    products[v] = s.begin(sums[v]);
                 }
             }
-        }
-        for (sums, products) in sums.iter_mut().zip(products) {
-            for v in 0..V {
-                sums[v] = s.end(sums[v], products[v], by[v]);
+            for k in from * most..from * most + most {
+                let numbers: [S::Ints; V] = vectors::<S, _, V>(block, part * Q + k, at);
+                for (products, x) in products.iter_mut().zip(x) {
+                    let x = s.ints(i32::from_ne_bytes(x[k]));
+                    for v in 0..V {
+                        products[v] = s.in_turn(s.dot(products[v], numbers[v], x));
+                    }
+                }
+            }
+            for (sums, products) in sums.iter_mut().zip(products) {
+                for v in 0..V {
+                    sums[v] = s.end(sums[v], products[v], by[v]);
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ use super::floats::{self, FEW, Float};
 use super::panel::Panel;
 use super::set::Set;
 use super::types::Type;
-use super::{Out, Row, WIDTH, resize, weights};
+use super::{Out, Put, Row, WIDTH, resize, weights};
 
 /// What computes products with matrices of a type.
 pub(super) type Operation = (DType, CustomOp<f32>);
@@ -113,7 +113,7 @@ pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
             }
             out.each(|part, put| {
                 let columns = group.columns(part);
-                let put = &mut |i: usize, values: &[f32]| put(group.rows[i].row, values);
+                let put: Put<'_> = &mut |i, values| put(group.rows[i].row, values);
                 blocks::product::<S, T>(s, &columns, blocks, (panel, sums), put);
             });
         }
@@ -132,7 +132,7 @@ pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
             let (group, n) = (Group { operands, x, rows }, rows.len());
             let mut multiply = |rows: &[&[f32]]| {
                 out.each(|part, put| {
-                    let put = &mut |i: usize, values: &[f32]| put(group.rows[i].row, values);
+                    let put: Put<'_> = &mut |i, values| put(group.rows[i].row, values);
                     floats::product::<S, T>(s, &group.columns(part), (n, rows), (float_panel, sums), put);
                 });
             };

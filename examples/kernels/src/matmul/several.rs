@@ -6,7 +6,7 @@ use bytemuck::Zeroable;
 use super::activations::{BLOCK, Block};
 use super::set::{Set, compiled};
 use super::types::{self, EIGHT, Eight, Type, each_block};
-use super::{WIDTH, ahead, parts};
+use super::{Put, WIDTH, ahead, parts};
 
 /// The most rows.
 pub(super) const SEVERAL: usize = 16;
@@ -16,12 +16,7 @@ const TWO: usize = 2;
 const FOUR: usize = 4;
 
 /// The products of up to [`SEVERAL`] rows of activations, which lie one after the other.
-pub(super) fn product<S: Set, T: Type>(
-    s: S,
-    columns: &[&[T::Unit]; WIDTH],
-    rows: &[Block],
-    put: &mut dyn FnMut(usize, &[f32]),
-) {
+pub(super) fn product<S: Set, T: Type>(s: S, columns: &[&[T::Unit]; WIDTH], rows: &[Block], put: Put<'_>) {
     let n = columns[0].len() * T::BLOCKS;
     let mut sums = [[0.0; WIDTH]; SEVERAL];
     let all = &mut sums;

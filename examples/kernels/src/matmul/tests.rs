@@ -33,8 +33,7 @@ pub(crate) fn rounding(level: Level, dtype: DType, rows: usize) -> (usize, Optio
     let avx2 = level == Level::Avx2;
     let few = rows <= 8 && (Level::Avx2..=Level::Amx).contains(&level);
     let together = match dtype {
-        DType::Q4_K | DType::Q5_K if few => 256,
-        DType::Q6_K if few || avx2 => 256,
+        DType::Q4_K | DType::Q5_K | DType::Q6_K if few || avx2 => 256,
         DType::IQ4_XS if avx2 => 128,
         _ => 32,
     };

@@ -19,7 +19,7 @@ pub(crate) use choice::{Level, level, with_set};
 
 use super::Out;
 use super::activations::BLOCK;
-use super::panel::{self, Quad};
+use super::panel::{self, Panel};
 use super::products::Group;
 use super::types::Type;
 
@@ -218,17 +218,16 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     fn quads(self, quads: [Self::Ints; 8]) -> [Self::Ints; 8] {
         quads
     }
-    /// Adds the products of some quads of a panel, in its vectors from `V * at` on, and of as many in rows of activations.
+    /// Adds the products of `Q` quads, a part of a panel's block, in vectors from `V * at` on, and of as many in rows of activations.
     #[inline(always)]
     fn add<const R: usize, const V: usize, const Q: usize>(
         self,
         bits: u32,
-        quads: &[Quad; Q],
-        at: usize,
+        (block, part, at): (&Panel, usize, usize),
         x: [&[[u8; 4]; Q]; R],
         sums: &mut [[Self::Ints; V]; R],
     ) {
-        panel::add(self, bits, quads, [self.ones(); V], at, x, sums);
+        panel::add(self, bits, (block, part, at), [self.ones(); V], x, sums);
     }
 
     /// Numbers times a factor as the nearest integers, which bytes must hold.

@@ -6,7 +6,7 @@ use std::arch::asm;
 use pulp::core_arch::aarch64::{self as has, Dotprod, I8mm};
 
 use super::Set;
-use crate::matmul::panel::{self, Quad};
+use crate::matmul::panel::{self, Panel};
 
 /// Products of bytes in 16 bits.
 const NEON: u8 = 0;
@@ -206,19 +206,18 @@ impl<const PRODUCTS: u8> Set for Neon<PRODUCTS> {
     fn add<const R: usize, const V: usize, const Q: usize>(
         self,
         bits: u32,
-        quads: &[Quad; Q],
-        at: usize,
+        (block, part, at): (&Panel, usize, usize),
         x: [&[[u8; 4]; Q]; R],
         sums: &mut [[[int32x4_t; 2]; V]; R],
     ) {
         if PRODUCTS != I8MM {
-            return panel::add(self, bits, quads, [self.ones(); V], at, x, sums);
+            return panel::add(self, bits, (block, part, at), [self.ones(); V], x, sums);
         }
         assert!(R.is_multiple_of(2), "pairs of rows");
         self.turn_pairs(sums);
         for k in (0..Q).step_by(2) {
-            let columns: [[[int32x4_t; 2]; V]; 2] =
-                [panel::vectors(quads[k].as_flattened())[at], panel::vectors(quads[k + 1].as_flattened())[at]];
+            let quad = |k| panel::vectors::<Self, Self::Ints, V>(block, part * Q + k, at);
+            let columns = [quad(k), quad(k + 1)];
             for r in (0..R).step_by(2) {
                 let eight = |r: usize| bytemuck::pod_read_unaligned(x[r][k..k + 2].as_flattened());
                 let rows = self.0.vcombine_s32(eight(r), eight(r + 1));

@@ -197,10 +197,10 @@ pub(crate) const fn offset<S: Set, T: Type>() -> i32 {
 
 /// Whether products of several blocks with many rows are summed as integers, by their scales.
 pub(crate) const fn whole<S: Set, T: Type>() -> bool {
-    S::NARROW && T::INTEGERS && !T::OFFSETS
+    S::NARROW && T::INTEGERS
 }
 
-/// Whether what cancels their offsets is computed for two blocks at once.
+/// Whether their offsets, or what cancels those of numbers, are computed for two blocks at once.
 pub(crate) const fn pairs<S: Set, T: Type>() -> bool {
     whole::<S, T>() && T::HALVES == 1
 }

@@ -11,7 +11,7 @@ use crate::matmul::activations::{self, BLOCK};
 use crate::matmul::products::Group;
 use crate::matmul::set::{Set, compiled};
 use crate::matmul::types::{self, Type, each_block};
-use crate::matmul::{DEPTH, Out, WIDTH, ahead, parts, resize};
+use crate::matmul::{DEPTH, Out, Put, WIDTH, ahead, parts, resize};
 
 /// Numbers from -127 to 127, times a scale. No vector of them crosses a cache line, which would take twice as long to read.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -40,7 +40,7 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
         }
         out.each(|part, put| {
             let columns = &group.columns(part);
-            let put = &mut |i: usize, values: &[f32]| put(group.rows[i].row, values);
+            let put: Put<'_> = &mut |i, values| put(group.rows[i].row, values);
             match group.rows.len() {
                 1 => products::<VNNI, T, 1>(s, columns, units, put),
                 2 => products::<VNNI, T, 2>(s, columns, units, put),
@@ -72,7 +72,7 @@ fn products<const VNNI: u8, T: Type, const N: usize>(
     s: Avx<VNNI>,
     columns: &[&[T::Unit]; WIDTH],
     units: &[Unit],
-    put: &mut dyn FnMut(usize, &[f32]),
+    put: Put<'_>,
 ) {
     let n = columns[0].len();
     let rows: [_; N] = std::array::from_fn(|i| units.chunks_exact(n).nth(i).unwrap_or(&units[..n]));

@@ -13,7 +13,7 @@ use super::Avx512;
 use super::amx::{AmxTile, AmxTiles, Pair, Split};
 use super::transpose::transpose;
 use crate::matmul::set::Set;
-use crate::matmul::{Out, WIDTH, resize, weights};
+use crate::matmul::{Out, Put, WIDTH, resize, weights};
 
 /// The rows of a tile, and the numbers in a vector.
 const LANES: usize = 16;
@@ -65,9 +65,9 @@ pub(super) fn multiply(
 }
 
 /// Stores the sums of rows from `first` on, up to `end`.
-fn store(left: &AmxTile, right: &AmxTile, first: usize, end: usize, put: &mut dyn FnMut(usize, &[f32])) {
+fn store(left: &AmxTile, right: &AmxTile, first: usize, end: usize, put: Put<'_>) {
     for (i, (left, right)) in left.0.iter().zip(&right.0).enumerate().take(end.saturating_sub(first)) {
-        put(first + i, bytemuck::cast_slice(&[*left, *right]));
+        put(first + i, &bytemuck::cast([*left, *right]));
     }
 }
 
