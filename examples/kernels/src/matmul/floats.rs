@@ -207,8 +207,7 @@ pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usi
                 for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
                     let bytes = &vectors::<T::Bytes<S>, _>(row)[from / S::LANES + k];
                     s.fetch(bytes, row.len() * HALF); // the rows that come next
-                    let numbers: S::Floats = T::load(s, bytes);
-                    *to = numbers;
+                    *to = T::load(s, bytes);
                 }
                 let square = s.transpose(square);
                 let rows: &[S::Floats] = bytemuck::cast_slice(std::slice::from_ref(&square));
@@ -241,8 +240,8 @@ pub(crate) fn set_row<S: Set>(panels: &mut [Row], deep: usize, i: usize, row: &[
     }
 }
 
-/// The numbers of a cache line.
-const LINE: usize = 16;
+/// The numbers of each row that are multiplied without a branch: on Zen 3, one that is taken but for each 16th number took a third of the time.
+const STEP: usize = 8;
 
 /// Adds the products of rows, or parts of them, and a panel that is as deep, or deeper.
 pub(crate) fn tiles<S: Set>(s: S, all_rows: &[&[f32]], (panel, ahead): (&[Row], usize), sums: &mut [Row]) {
@@ -277,18 +276,29 @@ fn tile<S: Set, const R: usize>(
 ) {
     let rows: [&[f32]; R] = std::array::from_fn(|i| &all_rows[i.min(all_rows.len() - 1)][..strip.len()]);
     let mut sums = [[S::Floats::zeroed(); 2]; R];
-    for (k, numbers) in strip.iter().enumerate() {
-        if k == fetched {
-            s.fetch(numbers, ahead);
+    let (steps, rest) = strip.as_chunks::<STEP>();
+    for (step, numbers) in steps.iter().enumerate() {
+        if step == fetched {
+            for numbers in numbers {
+                s.fetch(numbers, ahead);
+            }
             fetched += turns;
         }
-        if k % LINE == 0 {
-            for row in rows {
-                s.fetch(&row[k], R * size_of_val(row)); // those that come next lie together, too
+        let mut x = [&[0.0; STEP]; R];
+        for (x, row) in x.iter_mut().zip(rows) {
+            *x = &row.as_chunks().0[step];
+            s.fetch(*x, R * size_of_val(row)); // those that come next lie together, too
+        }
+        for (k, numbers) in numbers.iter().enumerate() {
+            for (sums, x) in sums.iter_mut().zip(x) {
+                // A loop here would leave the sums in memory where there are many.
+                let x = s.floats(x[k]);
+                *sums = [s.mul_add(numbers[0], x, sums[0]), s.mul_add(numbers[1], x, sums[1])];
             }
         }
+    }
+    for (k, numbers) in (steps.len() * STEP..).zip(rest) {
         for (sums, row) in sums.iter_mut().zip(rows) {
-            // A loop here would leave the sums in memory where there are many.
             let x = s.floats(row[k]);
             *sums = [s.mul_add(numbers[0], x, sums[0]), s.mul_add(numbers[1], x, sums[1])];
         }
