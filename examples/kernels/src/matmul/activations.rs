@@ -28,8 +28,8 @@ impl Block {
     #[inline(always)]
     pub(super) fn starts<S: Set, T: Type>(&self) -> [i32; 2] {
         let by = -types::offset::<S, T>();
-        if by == 0 || T::HALVES == 1 && !types::pairs::<S, T>() {
-            return [if by == 0 { 0 } else { self.sums }, 0]; // a constant, so that nothing is added
+        if by != 0 && T::HALVES == 1 && !types::pairs::<S, T>() {
+            return [self.sums, 0];
         }
         let [first, second]: [i16; 2] = bytemuck::cast(self.sums);
         [i32::from(first) * by, i32::from(second) * by]

@@ -5,7 +5,7 @@ use ggml::DType;
 
 use super::panel::HALF;
 use super::set::{Set, compiled};
-use super::{Put, Row, WIDTH, ahead, parts, resize};
+use super::{Put, Row, WIDTH, add_to_rows, ahead, parts, resize};
 
 /// The numbers in a part of all rows of activations, where they are few: they stay in the nearest cache.
 pub(super) const NEAR: usize = 4096;
@@ -303,10 +303,5 @@ fn tile<S: Set, const R: usize>(
             *sums = [s.mul_add(numbers[0], x, sums[0]), s.mul_add(numbers[1], x, sums[1])];
         }
     }
-    for (all, sums) in all.iter_mut().zip(sums) {
-        let all: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut all.0);
-        for (all, sum) in all[2 * at..].iter_mut().zip(sums) {
-            *all = s.mul_add(sum, s.floats(1.0), *all);
-        }
-    }
+    add_to_rows(s, sums, all, at);
 }

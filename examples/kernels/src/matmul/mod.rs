@@ -185,6 +185,17 @@ fn parts<T, const N: usize>(mut rows: [&[T]; N], part: Range<usize>) -> [&[T]; N
     rows
 }
 
+/// Adds sums to rows, from vector `V * at` of each on.
+#[inline(always)]
+fn add_to_rows<S: Set, const R: usize, const V: usize>(s: S, sums: [[S::Floats; V]; R], to: &mut [Row], at: usize) {
+    for (to, sums) in to.iter_mut().zip(sums) {
+        let to: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut to.0);
+        for (to, sum) in to[V * at..].iter_mut().zip(sums) {
+            *to = s.mul_add(sum, s.floats(1.0), *to);
+        }
+    }
+}
+
 /// How many bytes ahead of its use a matrix that is read as it lies is fetched to the second cache: from the next panel, or from the same
 /// rows where panels are too large for that cache.
 fn ahead(row: usize) -> usize {

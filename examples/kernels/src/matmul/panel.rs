@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use super::activations::{BLOCK, Block, largest};
 use super::set::{Set, compiled};
 use super::types::{self, EIGHT, Eight, Scaling, TwoQ8_0, Type, each_block, signed_byte};
-use super::{Row, WIDTH};
+use super::{Row, WIDTH, add_to_rows};
 
 /// Half of a panel's columns.
 pub(crate) const HALF: usize = WIDTH / 2;
@@ -13,6 +13,9 @@ pub(crate) const HALF: usize = WIDTH / 2;
 const FOUR: usize = 4;
 /// The lanes of a block.
 const QUADS: usize = BLOCK / FOUR;
+
+/// The block of a unit that has the factors of offsets.
+const OFFSETS_AT: usize = 5;
 
 /// Four numbers of each column.
 type Quad = [[[u8; FOUR]; HALF]; 2];
@@ -24,7 +27,7 @@ pub(crate) struct Panel {
     pub(super) numbers: [Quad; QUADS],
     pub(super) scales: [[f32; HALF]; 2],
     /// The offsets, or the scales of the second halves of blocks; or the factors of [`scales`] and, where [`types::pairs`], of an even
-    /// block the offsets of it and the next, or what cancels those of their numbers. The factors of offsets are those of block 5.
+    /// block the offsets of it and the next, or what cancels those of their numbers. The factors of offsets are in block [`OFFSETS_AT`].
     pub(super) others: [[f32; HALF]; 2],
 }
 
@@ -59,7 +62,7 @@ fn scales<S: Set, T: Type, const B: usize>((factors, integers): &Scaling) -> [Ei
     if !types::whole::<S, T>() {
         return T::scales::<B>(&(*factors, *integers));
     }
-    let mut others = factors[usize::from(T::OFFSETS && B == 5)];
+    let mut others = factors[usize::from(T::OFFSETS && B == OFFSETS_AT)];
     for i in 0..EIGHT {
         let [first, second] = integers.map(|words| signed_byte(words[B / 4][i], B % 4));
         scales[i] = two(first, if T::HALVES == 2 { second } else { first });
@@ -197,7 +200,8 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
         if types::whole::<S, T>() && (i + 1) % types::together::<S, T>() == 0 {
             scaled(s, vectors::<S, _, V>(block, QUADS + 1, at), x, &products, &mut sums);
             if T::OFFSETS {
-                scaled(s, vectors::<S, _, V>(&panel[i - 2], QUADS + 1, at), x, &offsets, &mut sums);
+                let factors = vectors::<S, _, V>(&panel[i - i % T::BLOCKS + OFFSETS_AT], QUADS + 1, at);
+                scaled(s, factors, x, &offsets, &mut sums);
             }
         } else if T::OFFSETS && !types::whole::<S, T>() {
             let offsets: [S::Floats; V] = vectors::<S, _, V>(block, QUADS + 1, at);
@@ -208,12 +212,7 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
             }
         }
     }
-    for (all, sums) in all.iter_mut().zip(sums) {
-        let all: &mut [S::Floats] = bytemuck::cast_slice_mut(std::slice::from_mut(all));
-        for (all, sum) in all[V * at..].iter_mut().zip(sums) {
-            *all = s.mul_add(sum, s.floats(1.0), *all);
-        }
-    }
+    add_to_rows(s, sums, all, at);
 }
 
 /// Adds products times scales of columns and rows.

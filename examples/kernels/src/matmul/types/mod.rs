@@ -264,10 +264,8 @@ pub(crate) fn signed_byte(word: u32, i: usize) -> i32 {
 /// Some bytes of a unit.
 #[inline(always)]
 fn part<const N: usize>(unit: &[u8], at: usize) -> &[u8; N] {
-    match unit[at..].first_chunk() {
-        Some(part) => part,
-        None => unreachable!("a unit is longer"),
-    }
+    let Some(part) = unit[at..].first_chunk() else { unreachable!("a unit is longer") };
+    part
 }
 
 /// A word of each unit.
