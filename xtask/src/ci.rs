@@ -33,8 +33,8 @@ const FEATURES: &str = if cfg!(target_os = "linux") {
 /// The features for other crates; `FRIENDS` in the steps.
 const FRIENDS: &str = "ndarray,serde,safetensors,rpc-tls";
 
-/// The steps: variables, a program and its arguments, divided by spaces.
-const STEPS: &[(Where, &str)] = &[
+/// The first steps: variables, a program and its arguments, divided by spaces.
+const FIRST: &[(Where, &str)] = &[
     (Everywhere, "cargo fmt --all --check"),
     (Everywhere, "cargo fmt --check --manifest-path tests/conformance/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path tests/interop/Cargo.toml"),
@@ -50,6 +50,10 @@ const STEPS: &[(Where, &str)] = &[
     (Everywhere, "cargo xtask docs"),
     (Installed("deny"), "cargo deny check bans licenses sources"),
     (Installed("semver-checks"), "cargo xtask semver"),
+];
+
+/// Those that follow.
+const STEPS: &[(Where, &str)] = &[
     (Everywhere, "cargo test --workspace --features FEATURES,FRIENDS"),
     // On a GPU in Rust that watches for races. Threads don't wait for each other in a driver's code, so one tests.
     (
@@ -83,7 +87,7 @@ const STEPS: &[(Where, &str)] = &[
     ),
 ];
 
-/// Steps that run beside these, one after the other: tests often wait, or keep one processor busy.
+/// Those that run beside [`STEPS`], one after the other: tests often wait, or keep one processor busy.
 const BESIDE: &[(Where, &str)] = &[
     (Everywhere, "cargo xtask cross --types"),
     // ggml's own tests of operations: what is refused of all, and what some compute.
@@ -122,19 +126,17 @@ pub(crate) fn run(arguments: &CiArguments) -> Result<()> {
     let workspace = Workspace::find()?;
     let chosen = |text: &str| arguments.only.is_empty() || arguments.only.iter().any(|part| text.contains(part));
     let quick = arguments.only == ["quick"];
-    let steps: Vec<(Where, &str)> = if quick {
-        QUICK.iter().map(|text| (Everywhere, *text)).collect()
+    let [first, steps, beside] = if quick {
+        [QUICK.iter().map(|text| (Everywhere, *text)).collect(), Vec::new(), Vec::new()]
     } else {
-        STEPS.iter().copied().filter(|(_, text)| chosen(text)).collect()
+        [FIRST, STEPS, BESIDE].map(|list| list.iter().copied().filter(|(_, text)| chosen(text)).collect())
     };
-    let beside: Vec<(Where, &str)> = BESIDE.iter().copied().filter(|(_, text)| !quick && chosen(text)).collect();
-    ensure!(
-        !steps.is_empty() || !beside.is_empty(),
-        "no step contains {}: see `cargo xtask ci --list`",
-        arguments.only.join(" or ")
-    );
+    let all: Vec<_> = [&*first, &steps, &beside].concat();
+    ensure!(!all.is_empty(), "no step contains {}: see `cargo xtask ci --list`", arguments.only.join(" or "));
     if arguments.list {
-        steps.iter().chain(&beside).for_each(|(_, text)| println!("{}", in_full(text)));
+        for (_, text) in all {
+            println!("{}", in_full(text));
+        }
         return Ok(());
     }
     let pin = match &arguments.ggml {
@@ -149,14 +151,14 @@ pub(crate) fn run(arguments: &CiArguments) -> Result<()> {
         failed.fetch_or(result.is_err(), Ordering::Relaxed);
         result
     };
-    let mut left_out = std::thread::scope(|scope| {
+    let mut left_out = lane(&first, None)?;
+    let more = std::thread::scope(|scope| {
         let other = scope.spawn(|| lane(&beside, Some(log.as_path())));
         let ours = lane(&steps, None);
         let other = other.join().map_err(|_| anyhow!("the steps beside panicked"))?;
         anyhow::Ok([ours?, other?])
-    })?
-    .concat();
-    left_out.sort();
+    })?;
+    left_out.extend(more.concat());
     for text in &left_out {
         println!("not run: {text}");
     }
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn every_step_is_a_command_of_cargo() {
         let workspace = Workspace::find().unwrap();
-        for (_, text) in STEPS.iter().chain(BESIDE) {
+        for (_, text) in [FIRST, STEPS, BESIDE].concat() {
             command(&workspace, text, None).unwrap();
         }
         let text = "A=1 B=-Dx cargo doc --no-deps -- a=b";
