@@ -72,7 +72,7 @@ const STEPS: &[(Where, &str)] = &[
     (Everywhere, "cargo run --release --example rpc_cluster -- --tensor-parallel"),
     (Everywhere, "cargo run --release --example generate -- --check"),
     // The same programs each time: what new seeds find is not what was changed last. Without a seed half of them are new.
-    (Everywhere, "ABUSE_SEED=0x13524a0 cargo test --release --test abuse"),
+    (Everywhere, "ABUSE_SEED=0x13524a0 ABUSE_PROGRAMS=100000 cargo test --release --test abuse"),
     (Everywhere, "cargo bench --bench overhead -- 3"),
     // All variants of the CPU's kernels are compiled, and only loaded and tried: without the compiler's optimisation that
     // is quick.
@@ -89,11 +89,12 @@ const STEPS: &[(Where, &str)] = &[
 
 /// Those that run beside [`STEPS`], one after the other: tests often wait, or keep one processor busy.
 const BESIDE: &[(Where, &str)] = &[
-    (Everywhere, "cargo xtask cross --types"),
+    // musl's and Android's types are those of other targets here.
+    (Everywhere, "cargo xtask cross --types aarch64 windows-gnu msvc macos rust"),
     // ggml's own tests of operations: what is refused of all, and what some compute.
-    (Linux, "cargo xtask conformance --compute 10 --sample 20"),
+    (Linux, "cargo xtask conformance --compute 20 --sample 40"),
     (Linux, "cargo xtask interop"),
-    (Linux, "cargo xtask llm-check --models --ggml 0.26.0"),
+    (Linux, "cargo xtask llm-check --models --random 150 --ggml 0.26.0"),
     (Linux, "cargo xtask cuda-check"),
     (Linux, "cargo xtask offline"),
 ];
