@@ -92,7 +92,7 @@ const BESIDE: &[(Where, &str)] = &[
     // musl's and Android's types are those of other targets here.
     (Everywhere, "cargo xtask cross --types aarch64 windows-gnu msvc macos rust"),
     // ggml's own tests of operations: what is refused of all, and what some compute.
-    (Linux, "cargo xtask conformance --compute 20 --sample 40"),
+    (Linux, "cargo xtask conformance --compute 10 --sample 20"),
     (Linux, "cargo xtask interop"),
     (Linux, "cargo xtask llm-check --models --random 150 --ggml 0.26.0"),
     (Linux, "cargo xtask cuda-check"),
