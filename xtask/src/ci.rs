@@ -45,7 +45,7 @@ const FIRST: &[(Where, &str)] = &[
     (Everywhere, "cargo fmt --check --manifest-path benches/llm/Cargo.toml --all"),
     // Declarations are enough for these, so no C is compiled.
     (Everywhere, "DOCS_RS=1 cargo clippy --workspace --all-targets --features vulkan,rpc,blas,FRIENDS -- -D warnings"),
-    (Everywhere, "DOCS_RS=1 cargo clippy --no-default-features -- -D warnings"),
+    (Everywhere, "DOCS_RS=1 cargo clippy --no-default-features --all-targets -- -D warnings"),
     (Everywhere, "DOCS_RS=1 cargo clippy --features cuda,metal -- -D warnings"),
     (Everywhere, "cargo xtask docs"),
     (Installed("deny"), "cargo deny check bans licenses sources"),
@@ -145,7 +145,9 @@ pub(crate) fn run(arguments: &CiArguments) -> Result<()> {
         None => None,
     };
     let start = Instant::now();
-    let log = workspace.root.join("target/ci-beside.log");
+    let folder = workspace.root.join("target"); // cargo may have been told of another
+    fs::create_dir_all(&folder)?;
+    let log = folder.join("ci-beside.log");
     let failed = AtomicBool::new(false);
     let lane = |steps: &[(Where, &str)], log| {
         let result = run_steps(&workspace, steps, pin.as_deref(), log, &failed);
