@@ -28,8 +28,7 @@ impl Attention {
     /// # Errors
     /// If the heads don't share the numbers equally, or have none.
     pub fn new(width: usize, heads: usize, scale: f32) -> Result<Self> {
-        let shared = width > 0 && heads > 0 && width.is_multiple_of(heads);
-        ensure!(shared, "{width} numbers can't be shared by {heads} heads");
+        ensure!(width > 0 && width.is_multiple_of(heads), "{width} numbers can't be shared by {heads} heads");
         Ok(Self { level: level(), width, heads, scale })
     }
 

@@ -3,8 +3,8 @@
 /// The number of separate partial sums, as in a SIMD vector.
 const LANES: usize = 16;
 
-/// Adding it to a small number leaves the integer part in the lowest bits.
-const WHOLE: f32 = 12_582_912.0;
+/// Adding it to a number below 2^22 leaves the nearest integer in the lowest bits.
+pub(super) const WHOLE: f32 = 12_582_912.0;
 
 /// `erf(x) = x p(x^2) / q(x^2)` up to 4e-7, fitted by weighted least squares to minimise the maximum error.
 const ERF_P: [f32; 6] =
@@ -89,9 +89,7 @@ pub(super) fn sum(row: &[f32], each: impl Fn(f32) -> f32) -> f32 {
 pub(super) fn soft_max(row: &mut [f32], scale: f32) -> f32 {
     // With a negative scale, the smallest score has the largest product.
     let max = max(row, scale);
-    for x in row.iter_mut() {
-        *x = exp(x.mul_add(scale, -max));
-    }
+    row.iter_mut().for_each(|x| *x = exp(x.mul_add(scale, -max)));
     sum(row, |x| x)
 }
 

@@ -42,9 +42,9 @@ pub(super) fn quantise<S: Set, T: Type>(s: S, row: &[f32], to: &mut [Block]) {
     let s = s.short();
     compiled!(s, {
         let together = types::together::<S, T>();
-        for (to, from) in to.chunks_mut(together).zip(row.chunks(together * BLOCK)) {
+        for (to, from) in to.chunks_exact_mut(together).zip(row.as_chunks::<BLOCK>().0.chunks_exact(together)) {
             let most = most::<S, T>(from);
-            for (to, from) in to.iter_mut().zip(from.as_chunks::<BLOCK>().0) {
+            for (to, from) in to.iter_mut().zip(from) {
                 to.numbers = s.round(from, factor(most));
                 let [first, second] = s.sums_of_bytes(bytemuck::pod_read_unaligned(bytemuck::bytes_of(&to.numbers)));
                 to.sums = match T::HALVES {
@@ -63,21 +63,24 @@ pub(super) fn quantise<S: Set, T: Type>(s: S, row: &[f32], to: &mut [Block]) {
 
 /// What 127 stands for: the largest size, or more, so that pairs aren't too large. NaN if there is one.
 #[inline(always)]
-pub(super) fn most<S: Set, T: Type>(numbers: &[f32]) -> f32 {
-    let all = largest(numbers.iter().copied());
+pub(super) fn most<S: Set, T: Type>(blocks: &[[f32; BLOCK]]) -> f32 {
+    let all = largest(blocks.iter().copied());
     let Some(most) = types::most_of_pair::<S, T>() else { return all };
-    largest([all, largest(numbers.as_chunks().0.iter().map(|[a, b]| (a + b) * (127.0 / most)))].into_iter())
+    let pairs = blocks.iter().map(|x| std::array::from_fn::<_, { BLOCK / 2 }, _>(|i| x[2 * i] + x[2 * i + 1]));
+    largest([[all], [largest(pairs) * (127.0 / most)]].into_iter())
 }
 
-/// The largest size; NaN if there is one.
+/// The largest size in all lists; NaN if there is one.
 #[inline(always)]
-pub(super) fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
+pub(super) fn largest<const N: usize>(lists: impl Iterator<Item = [f32; N]>) -> f32 {
     // The order of sizes is that of their bits; that of a NaN is above all.
-    let mut largest = 0;
-    for x in numbers {
-        largest = largest.max(x.to_bits() & 0x7fff_ffff);
+    let mut largest = [0; N];
+    for list in lists {
+        for (largest, x) in largest.iter_mut().zip(list) {
+            *largest = (*largest).max(x.to_bits() & 0x7fff_ffff);
+        }
     }
-    f32::from_bits(largest)
+    f32::from_bits(largest.into_iter().max().unwrap_or_default())
 }
 
 /// What makes 127 of the largest number.

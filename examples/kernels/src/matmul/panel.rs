@@ -9,8 +9,8 @@ use super::{Row, WIDTH, add_to_rows};
 
 /// Half of a panel's columns.
 pub(crate) const HALF: usize = WIDTH / 2;
-/// The values in a lane of an instruction.
-const FOUR: usize = 4;
+/// The numbers in a lane.
+pub(super) const FOUR: usize = 4;
 /// The lanes of a block.
 const QUADS: usize = BLOCK / FOUR;
 
@@ -85,7 +85,7 @@ fn two(first: i32, second: i32) -> f32 {
 #[expect(clippy::cast_possible_truncation, reason = "sizes up to 255")]
 pub(super) fn join_scales(blocks: &mut [Panel]) {
     for i in 0..WIDTH {
-        let factor = largest(blocks.iter().map(|block| block.scales.as_flattened()[i])) / 255.0;
+        let factor = largest(blocks.iter().map(|block| [block.scales.as_flattened()[i]])) / 255.0;
         let mut whole = [0; TwoQ8_0::BLOCKS];
         for (block, whole) in blocks.iter_mut().zip(&mut whole) {
             let scale = &mut block.scales.as_flattened_mut()[i];
@@ -171,7 +171,9 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
         let mut x = [&rows[0][i]; R];
         for (x, row) in x.iter_mut().zip(rows) {
             *x = &row[i];
-            s.fetch(*x, R * n * size_of::<Block>());
+            if T::FETCHED {
+                s.fetch(*x, R * n * size_of::<Block>());
+            }
         }
         if i % types::together::<S, T>() == 0 {
             products = [[s.ints(0); V]; R];

@@ -4,6 +4,7 @@
 use bytemuck::Zeroable;
 
 use super::activations::{BLOCK, Block};
+use super::panel::FOUR;
 use super::set::{Set, compiled};
 use super::types::{self, EIGHT, Eight, Type, each_block};
 use super::{Put, WIDTH, ahead, parts};
@@ -12,8 +13,6 @@ use super::{Put, WIDTH, ahead, parts};
 pub(super) const SEVERAL: usize = 16;
 /// The rows that are multiplied at a time.
 const TWO: usize = 2;
-/// The numbers in a lane.
-const FOUR: usize = 4;
 
 /// The products of up to [`SEVERAL`] rows of activations, which lie one after the other.
 pub(super) fn product<S: Set, T: Type>(s: S, columns: &[&[T::Unit]; WIDTH], rows: &[Block], put: Put<'_>) {

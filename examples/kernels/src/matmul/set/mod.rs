@@ -234,11 +234,9 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number")]
     #[inline(always)]
     fn round(self, from: &[f32; BLOCK], by: f32) -> [i8; BLOCK] {
-        /// Adding it to a number below 2^22 leaves the nearest integer in the lowest bits.
-        const WHOLE: f32 = 12_582_912.0;
         let mut all = [0; BLOCK];
         for (to, x) in all.iter_mut().zip(from) {
-            *to = (x * by + WHOLE).to_bits() as i8;
+            *to = (x * by + crate::math::WHOLE).to_bits() as i8;
         }
         all
     }

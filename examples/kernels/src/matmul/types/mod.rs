@@ -44,6 +44,9 @@ pub(crate) trait Type: Send + Sync + 'static {
     /// 2 if each half of a block has a scale of its own.
     const HALVES: usize = 1;
 
+    /// Whether many rows of activations are fetched before they are multiplied: short ones, the processor fetches by itself.
+    const FETCHED: bool = true;
+
     /// Whether scales are small integers times a factor: see [`Type::integers`].
     const INTEGERS: bool = Self::BLOCKS > 1;
     /// Where a unit has factors in `f16`: those of scales; and of offsets, or of the scales of second halves.

@@ -29,6 +29,7 @@ impl Type for TwoQ8_0 {
     const DTYPE: DType = DType::Q8_0;
     const BLOCKS: usize = 2;
     const BITS: u32 = 8;
+    const FETCHED: bool = false;
 }
 
 impl Type for Q4_0 {

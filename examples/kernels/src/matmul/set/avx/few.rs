@@ -56,10 +56,10 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "sums of 16 bytes")]
 fn quantise<const VNNI: u8, T: Type>(s: Avx<VNNI>, row: &[f32], to: &mut [Unit]) {
-    for (to, from) in to.iter_mut().zip(row.as_chunks::<DEPTH>().0) {
+    for (to, from) in to.iter_mut().zip(row.as_chunks().0.chunks_exact(DEPTH / BLOCK)) {
         let most = activations::most::<Avx<VNNI>, T>(from);
         to.scale = most / 127.0;
-        for (b, from) in from.as_chunks().0.iter().enumerate() {
+        for (b, from) in from.iter().enumerate() {
             to.numbers[b] = s.round(from, activations::factor(most));
             let [first, second] = s.sums_of_bytes(bytemuck::cast(to.numbers[b]));
             [to.sums[0][b], to.sums[1][b]] = [first as i16, second as i16];
