@@ -279,7 +279,8 @@ pub(super) fn add<S: Set, const R: usize, const V: usize, const Q: usize>(
     let most = S::most(bits).min(Q);
     // Where nothing is summed before it is multiplied, the rows follow each other, so that registers suffice for more of them.
     let together = if most == 1 { 1 } else { R };
-    for from in 0..Q / most {
+    for from in (0..Q).step_by(most) {
+        let first: [S::Ints; V] = vectors::<S, _, V>(block, part * Q + from, at); // read once for all rows
         for (sums, x) in sums.chunks_mut(together).zip(x.chunks(together)) {
             let mut products = [[s.ints(0); V]; R];
             for (products, sums) in products.iter_mut().zip(&*sums) {
@@ -287,8 +288,8 @@ pub(super) fn add<S: Set, const R: usize, const V: usize, const Q: usize>(
                     products[v] = s.begin(sums[v]);
                 }
             }
-            for k in from * most..from * most + most {
-                let numbers: [S::Ints; V] = vectors::<S, _, V>(block, part * Q + k, at);
+            for k in from..from + most {
+                let numbers = if k == from { first } else { vectors::<S, _, V>(block, part * Q + k, at) };
                 for (products, x) in products.iter_mut().zip(x) {
                     let x = s.ints(i32::from_ne_bytes(x[k]));
                     for v in 0..V {
