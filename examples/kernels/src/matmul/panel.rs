@@ -102,10 +102,9 @@ pub(super) fn join_scales(blocks: &mut [Panel]) {
 pub(super) fn multiply<S: Set, T: Type>(
     s: S,
     (blocks, n, from): (&[Block], usize, usize),
-    (panel, ahead): (&[Panel], usize),
+    panel: (&[Panel], usize),
     sums: &mut [Row],
 ) {
-    let panel = (panel, ahead * size_of::<Panel>());
     compiled!(s, {
         if S::PAIRS {
             tiles::<S, T, 6, 1>(s, (blocks, n, from), panel, sums);
@@ -166,7 +165,7 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
         let block = &panel[i];
         let lines: &[[u8; 64]] = bytemuck::cast_slice(std::slice::from_ref(block));
         for line in (turn..lines.len()).step_by(turns) {
-            s.fetch(&lines[line], ahead);
+            s.fetch(&lines[line], ahead * size_of::<Panel>());
         }
         let mut x = [&rows[0][i]; R];
         for (x, row) in x.iter_mut().zip(rows) {
