@@ -101,9 +101,9 @@ pub(super) fn product<S: Set, T: Float>(
     (panel, sums): (&mut Vec<Row>, &mut Vec<Row>),
     put: Put<'_>,
 ) {
-    // As many sums as registers hold.
+    // As many sums as registers hold; of one row, columns that leave places in the nearest cache if they are a power of two apart.
     match n {
-        1 => return few::<S, T, 8, 1, 1>(s, columns, (n, rows), put),
+        1 => return few::<S, T, 4, 1, 1>(s, columns, (n, rows), put),
         2 => return few::<S, T, 4, 2, 1>(s, columns, (n, rows), put),
         3 | 4 => return few::<S, T, 3, 4, 1>(s, columns, (n, rows), put),
         5 | 6 => return few::<S, T, 2, 6, 1>(s, columns, (n, rows), put),
