@@ -157,7 +157,9 @@ impl Kernel for Product {
             if matches!(self.0.then, Then::Gelu) {
                 // While they are in the cache.
                 for (_, row) in out {
-                    row.iter_mut().for_each(|x| *x = math::gelu(*x));
+                    for x in row.iter_mut() {
+                        *x = math::gelu(*x);
+                    }
                 }
             }
         }

@@ -89,7 +89,9 @@ pub(super) fn sum(row: &[f32], each: impl Fn(f32) -> f32) -> f32 {
 pub(super) fn soft_max(row: &mut [f32], scale: f32) -> f32 {
     // With a negative scale, the smallest score has the largest product.
     let max = max(row, scale);
-    row.iter_mut().for_each(|x| *x = exp(x.mul_add(scale, -max)));
+    for x in row.iter_mut() {
+        *x = exp(x.mul_add(scale, -max));
+    }
     sum(row, |x| x)
 }
 

@@ -23,11 +23,10 @@ pub(super) fn product<S: Set, T: Type>(
     let n = columns[0].len() * T::BLOCKS;
     let rows = blocks.len() / n;
     if rows <= SEVERAL {
-        let s = s.short();
         return match rows {
-            1 => few::<_, T, 1>(s, columns, blocks, put),
-            2 => few::<_, T, 2>(s, columns, blocks, put),
-            _ => several::product::<_, T>(s, columns, blocks, put),
+            1 => few::<_, T, 1>(s.short(), columns, blocks, put),
+            2 => few::<_, T, 2>(s.short(), columns, blocks, put),
+            _ => several::product::<_, T>(s.short(), columns, blocks, put),
         };
     }
     let deep = S::DEEP.min(n);

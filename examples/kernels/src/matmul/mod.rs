@@ -64,7 +64,6 @@ fn has_whole_tiles([depth, columns, n2, n3]: [i64; 4]) -> bool {
 /// the processor multiplies tiles (AMX).
 ///
 /// # Errors
-///
 /// Those of [`Context::mul_mat`], which computes what these kernels don't: see [`multiplies`]. It also computes what it was
 /// measured to compute faster: one or two rows of `q5_0`, and some numbers of rows of floats.
 pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
@@ -77,7 +76,6 @@ pub fn mul_mat<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Ten
 /// compares them calls it.
 ///
 /// # Errors
-///
 /// Those of [`Context::mul_mat`].
 pub fn mul_mat_own<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result<Tensor<'c>> {
     product_at(level(), ctx, [w, x], None)
@@ -106,7 +104,6 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
 /// picked are read.
 ///
 /// # Errors
-///
 /// Those of [`Context::mul_mat_id`], which computes what these kernels don't, or what it was measured to compute faster: see
 /// [`multiplies_experts`]. Computing panics if an index is not below the number of experts.
 pub fn mul_mat_id<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>, ids: Tensor<'c>) -> Result<Tensor<'c>> {

@@ -97,21 +97,19 @@ pub(super) fn join_scales(blocks: &mut [Panel]) {
     }
 }
 
-/// Adds the products of rows of activations, `n` blocks each, and a panel, whose first block is `from` of the rows. What lies so many
-/// panels `ahead` is fetched.
+/// Adds the products of rows of activations and a panel. `rows` are blocks, how many a row has, and the first that is multiplied; `panel` is
+/// one, or a part, and how many panels further lies what is fetched.
 pub(super) fn multiply<S: Set, T: Type>(
     s: S,
-    (blocks, n, from): (&[Block], usize, usize),
+    rows: (&[Block], usize, usize),
     panel: (&[Panel], usize),
     sums: &mut [Row],
 ) {
     compiled!(s, {
-        if S::PAIRS {
-            tiles::<S, T, 6, 1>(s, (blocks, n, from), panel, sums);
-        } else if S::LANES == HALF || S::most(T::BITS) == 1 {
-            tiles::<S, T, 4, 2>(s, (blocks, n, from), panel, sums);
-        } else {
-            tiles::<S, T, 3, 2>(s, (blocks, n, from), panel, sums);
+        match (S::PAIRS, S::LANES == HALF || S::most(T::BITS) == 1) {
+            (true, _) => tiles::<S, T, 6, 1>(s, rows, panel, sums),
+            (_, true) => tiles::<S, T, 4, 2>(s, rows, panel, sums),
+            _ => tiles::<S, T, 3, 2>(s, rows, panel, sums),
         }
     });
 }

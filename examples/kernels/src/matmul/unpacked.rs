@@ -47,7 +47,6 @@ impl UnpackedPanels {
     /// Unpacks a matrix in ggml's format. Types that [`Set`]s don't multiply as blocks become `f32`.
     ///
     /// # Errors
-    ///
     /// Those of the conversion.
     pub(crate) fn new(level: Level, dtype: DType, bytes: &[u8], columns: usize) -> Result<Self> {
         let blocks = match dtype {
