@@ -77,6 +77,8 @@ const STEPS: &[(Where, &str)] = &[
     // All variants of the CPU's kernels are compiled, and only loaded and tried: without the compiler's optimisation that
     // is quick.
     (Linux, "GGML_SYS_BUILD_TYPE=Debug cargo test --features dynamic-backends,vulkan --test dynamic --test version"),
+    // The tests for a machine with a GPU, on the CPU.
+    (Linux, "cargo xtask gpu-bundle --try-out"),
     // What changed between the pinned versions of ggml; and the core with the version that is not the default.
     (Everywhere, "cargo xtask vendor --update 0.1.161 --package llama-cpp-sys-2 --dry-run"),
     (
@@ -87,8 +89,6 @@ const STEPS: &[(Where, &str)] = &[
 
 /// Those that run beside [`STEPS`], one after the other: tests often wait, or keep one processor busy.
 const BESIDE: &[(Where, &str)] = &[
-    // The tests for a machine with a GPU, on the CPU. They are compiled with optimisation, as nothing is meanwhile that cargo would lock.
-    (Linux, "cargo xtask gpu-bundle --try-out"),
     // musl's and Android's types are those of other targets here.
     (Everywhere, "cargo xtask cross --types aarch64 windows-gnu msvc macos rust"),
     // ggml's own tests of operations: what is refused of all, and what some compute.
