@@ -97,19 +97,19 @@ pub(super) fn join_scales(blocks: &mut [Panel]) {
     }
 }
 
-/// Adds the products of rows of activations and a panel. `rows` are blocks, how many a row has, and the first that is multiplied; `panel` is
-/// one, or a part, and how many panels further lies what is fetched.
+/// Adds the products of rows of activations, `n` blocks each, and a panel, whose first block is `from` of the rows. Beside it is how many
+/// panels further lies what is fetched.
 pub(super) fn multiply<S: Set, T: Type>(
     s: S,
-    rows: (&[Block], usize, usize),
+    (blocks, n, from): (&[Block], usize, usize),
     panel: (&[Panel], usize),
     sums: &mut [Row],
 ) {
     compiled!(s, {
         match (S::PAIRS, S::LANES == HALF || S::most(T::BITS) == 1) {
-            (true, _) => tiles::<S, T, 6, 1>(s, rows, panel, sums),
-            (_, true) => tiles::<S, T, 4, 2>(s, rows, panel, sums),
-            _ => tiles::<S, T, 3, 2>(s, rows, panel, sums),
+            (true, _) => tiles::<S, T, 6, 1>(s, (blocks, n, from), panel, sums),
+            (_, true) => tiles::<S, T, 4, 2>(s, (blocks, n, from), panel, sums),
+            _ => tiles::<S, T, 3, 2>(s, (blocks, n, from), panel, sums),
         }
     });
 }
