@@ -59,8 +59,7 @@ impl Kernel for Attention {
     #[inline(always)]
     fn rows<S: Set>(&self, s: S, out: RowsMut<'_, f32>, operands: &Operands<'_>) {
         let Self { width, heads, scale, .. } = *self;
-        let size = width / heads;
-        let x = operands.rows::<f32>(0);
+        let (size, x) = (width / heads, operands.rows::<f32>(0));
         let [_, tokens, ..] = x.shape();
         let mut all = out.peekable();
         while let Some(&([_, sentence, _], _)) = all.peek() {
@@ -72,6 +71,7 @@ impl Kernel for Attention {
             if tokens == 0 {
                 continue; // they hold zeros
             }
+            let queries: Vec<_> = out.iter().map(|&(i, _)| x.row(i)).collect();
             let others: Vec<_> = (0..tokens).map(|i| x.row([i, sentence, 0])).collect();
             let mut keys = vec![Row::zeroed(); size * tokens.div_ceil(WIDTH)];
             let mut values = vec![Row::zeroed(); tokens * size.div_ceil(WIDTH)];
@@ -82,11 +82,11 @@ impl Kernel for Attention {
                     set_column::<S>(&mut keys, size, i, &row[width + head..][..size]);
                     set_row::<S>(&mut values, tokens, i, &row[2 * width + head..][..size]);
                 }
-                for out in out.chunks_mut(ROWS) {
+                for (queries, out) in queries.chunks(ROWS).zip(out.chunks_mut(ROWS)) {
                     let mut rows: [&[f32]; ROWS] = [&[]; ROWS];
-                    let rows = &mut rows[..out.len()];
-                    for (row, (i, _)) in rows.iter_mut().zip(&*out) {
-                        *row = &x.row(*i)[head..][..size];
+                    let rows = &mut rows[..queries.len()];
+                    for (row, query) in rows.iter_mut().zip(queries) {
+                        *row = &query[head..][..size];
                     }
                     for (panel, first) in keys.chunks_exact(size).zip((0..).step_by(WIDTH)) {
                         let mut sums = [Row::zeroed(); ROWS];
