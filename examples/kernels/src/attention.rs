@@ -8,7 +8,7 @@ use half::f16;
 
 use super::kernel::{Kernel, dense};
 use super::math;
-use super::matmul::{Level, Row, Set, WIDTH, level, set_column, set_row, tiles};
+use super::matmul::{Level, Row, Set, WIDTH, level, pack, set_column, set_row, tiles};
 
 /// The queries that are multiplied at a time: a multiple of what registers hold.
 const ROWS: usize = 12;
@@ -76,35 +76,29 @@ impl Kernel for Attention {
             let mut keys = vec![Row::zeroed(); size * tokens.div_ceil(WIDTH)];
             let mut values = vec![Row::zeroed(); tokens * size.div_ceil(WIDTH)];
             let padded = tokens.next_multiple_of(WIDTH);
-            let mut scores = vec![0.0; ROWS * padded];
+            let (mut scores, mut packed) = (vec![0.0; ROWS * padded], Vec::new());
             for head in (0..width).step_by(size) {
                 for (i, row) in others.iter().enumerate() {
-                    set_column::<S>(&mut keys, size, i, &row[width + head..][..size]);
-                    set_row::<S>(&mut values, tokens, i, &row[2 * width + head..][..size]);
+                    set_column(&mut keys, size, i, &row[width + head..][..size]);
+                    set_row(&mut values, tokens, i, &row[2 * width + head..][..size]);
                 }
                 for (queries, out) in queries.chunks(ROWS).zip(out.chunks_mut(ROWS)) {
-                    let mut rows: [&[f32]; ROWS] = [&[]; ROWS];
-                    let rows = &mut rows[..queries.len()];
-                    for (row, query) in rows.iter_mut().zip(queries) {
-                        *row = &query[head..][..size];
-                    }
+                    let n = queries.len();
+                    let rows = pack::<S>((n, size), |i| &queries[i][head..][..size], &mut packed);
                     for (panel, first) in keys.chunks_exact(size).zip((0..).step_by(WIDTH)) {
                         let mut sums = [Row::zeroed(); ROWS];
-                        tiles(s, rows, (panel, 0), &mut sums[..rows.len()]);
+                        tiles(s, rows, (panel, 0), &mut sums[..n]);
                         for (scores, sums) in scores.chunks_exact_mut(padded).zip(&sums) {
                             scores[first..][..WIDTH].copy_from_slice(&sums.0);
                         }
                     }
-                    let mut shares = [0.0; ROWS];
-                    for ((row, scores), by) in rows.iter_mut().zip(scores.chunks_exact_mut(padded)).zip(&mut shares) {
-                        let weights = &mut scores[..tokens];
-                        *by = 1.0 / math::soft_max(weights, scale);
-                        *row = weights;
-                    }
+                    let weights = scores.chunks_exact_mut(padded).take(n);
+                    let shares: Vec<_> = weights.map(|row| 1.0 / math::soft_max(&mut row[..tokens], scale)).collect();
+                    let rows = pack::<S>((n, tokens), |i| &scores[i * padded..][..tokens], &mut packed);
                     for (panel, first) in values.chunks_exact(tokens).zip((0..size).step_by(WIDTH)) {
                         let mut sums = [Row::zeroed(); ROWS];
-                        tiles(s, rows, (panel, 0), &mut sums[..rows.len()]);
-                        for (((_, out), sums), share) in out.iter_mut().zip(&sums).zip(shares) {
+                        tiles(s, rows, (panel, 0), &mut sums[..n]);
+                        for (((_, out), sums), share) in out.iter_mut().zip(&sums).zip(&shares) {
                             let out = &mut out[head + first..head + size.min(first + WIDTH)];
                             out.iter_mut().zip(&sums.0).for_each(|(out, x)| *out = x * share);
                         }

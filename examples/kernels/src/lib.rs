@@ -8,7 +8,6 @@ mod kernel;
 mod linear;
 mod math;
 mod matmul;
-mod panels;
 #[cfg(test)]
 mod tests;
 

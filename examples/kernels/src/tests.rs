@@ -11,8 +11,9 @@ use half::f16;
 use super::attention::Attention;
 use super::linear::{Linear, Part, Then};
 use super::math;
+use super::matmul::set::choice::tests::levels;
 use super::matmul::tests::{rounded, rounding};
-use super::matmul::{self, Level, UnpackedPanels, levels};
+use super::matmul::{self, Level, UnpackedPanels};
 
 pub(crate) fn random(rng: &mut fastrand::Rng, n: usize) -> Vec<f32> {
     (0..n).map(|_| rng.f32() * 2.0 - 1.0).collect()

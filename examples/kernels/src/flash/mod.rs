@@ -208,11 +208,7 @@ fn share<S: Set>(s: S, how: How, part: QueryPart, operands: &Operands<'_>, scrat
         }
         tile.unpack(s, how, operands, [from, kv_head, part.batch], &used[..keys.next_multiple_of(WIDTH)]);
         for some in some.chunks(ROWS) {
-            let mut rows: [&[f32]; ROWS] = [&[]; ROWS];
-            for (to, i) in rows.iter_mut().zip(some) {
-                *to = &queries[i * size..][..size];
-            }
-            products.add(s, (how, part), tile, (some, &rows[..some.len()], seen), (sums, all));
+            products.add(s, (how, part), tile, (some, queries, seen), (sums, all));
         }
     }
 }

@@ -5,7 +5,7 @@ use bytemuck::Zeroable;
 use super::tile::{KEYS, PANELS, Seen, Tile};
 use super::{How, QueryPart, ROWS, Scratch};
 use crate::math;
-use crate::matmul::{Row, Set, WIDTH, resize, tiles};
+use crate::matmul::{Row, Set, WIDTH, pack, resize, tiles};
 
 /// The largest score of a row so far, and the sum of the weights, relative to that score's.
 #[derive(Debug, Clone, Copy, Zeroable)]
@@ -20,6 +20,7 @@ pub(super) struct Products {
     scores: Vec<Row>,
     weights: Vec<[f32; KEYS]>,
     sums: Vec<Row>,
+    rows: Vec<f32>,
 }
 
 impl Products {
@@ -29,15 +30,17 @@ impl Products {
         s: S,
         (how, part): (How, QueryPart),
         tile: &Tile,
-        (some, queries, seen): (&[usize], &[&[f32]], &[Seen]),
+        (some, queries, seen): (&[usize], &[f32], &[Seen]),
         (sums, all): (&mut [Sum], &mut [Row]),
     ) {
         let (n, heads) = (some.len(), part.heads);
         // What none of them sees isn't multiplied.
         let end = some.iter().map(|i| seen[i / heads].end).max().unwrap_or(0);
+        let (rows, size) = (&mut self.rows, how.sizes[0]);
+        let queries = pack::<S>((n, size), |i| &queries[some[i] * size..][..size], rows);
         let scores = &mut resize(&mut self.scores, PANELS * n)[..end.div_ceil(WIDTH) * n];
         scores.fill(Row::zeroed());
-        for (scores, keys) in scores.chunks_exact_mut(n).zip(tile.keys.chunks_exact(how.sizes[0])) {
+        for (scores, keys) in scores.chunks_exact_mut(n).zip(tile.keys.chunks_exact(size)) {
             tiles(s, queries, (keys, 0), scores);
         }
         let weights = resize(&mut self.weights, n);
@@ -48,15 +51,11 @@ impl Products {
         s.run(|| scale(some, factors, rows_of_all, all));
         if !tile.finite {
             for (i, weights) in some.iter().zip(weights) {
-                tile.add_seen::<S>(&weights[..end], |panel, column, x| all[panel * rows_of_all + i].0[column] += x);
+                tile.add_seen(&weights[..end], |panel, column, x| all[panel * rows_of_all + i].0[column] += x);
             }
             return;
         }
-        let mut rows: [&[f32]; ROWS] = [&[]; ROWS];
-        for (row, weights) in rows.iter_mut().zip(&*weights) {
-            *row = &weights[..end];
-        }
-        let rows = &rows[..n];
+        let rows = pack::<S>((n, end), |i| &weights[i][..end], &mut self.rows);
         for (values, all) in tile.values.chunks_exact(KEYS).zip(all.chunks_exact_mut(rows_of_all)) {
             let products = resize(&mut self.sums, n);
             products.fill(Row::zeroed());

@@ -6,7 +6,8 @@ use ggml::{Backend, Context, DType, Quantize as _, Sched, ops::FlashAttnOptions}
 use half::f16;
 
 use super::flash_attn_ext_at;
-use crate::matmul::{Level, levels};
+use crate::matmul::Level;
+use crate::matmul::set::choice::tests::levels;
 use crate::tests::random;
 
 /// Operands, and how they are used.

@@ -95,19 +95,16 @@ impl Tile {
         *finite = read(s, (operands, 2, how.types[1]), at, used, rows);
         let values = resize(values, padded / WIDTH * KEYS);
         for (i, row) in rows.chunks_exact(padded).enumerate() {
-            set_row::<S>(values, KEYS, i, row);
+            set_row(values, KEYS, i, row);
         }
     }
 
     /// Adds values times weights one by one, without those whose weights are 0: of a number that is not finite, something would
     /// be left.
-    pub(super) fn add_seen<S: Set>(&self, weights: &[f32], mut add: impl FnMut(usize, usize, f32)) {
-        let (deep, strip) = (KEYS, 2 * S::LANES);
+    pub(super) fn add_seen(&self, weights: &[f32], mut add: impl FnMut(usize, usize, f32)) {
         for (p, panel) in self.values.chunks_exact(KEYS).enumerate() {
-            let numbers: &[f32] = bytemuck::cast_slice(panel);
-            for (k, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
-                for column in 0..WIDTH {
-                    let x = numbers[(column / strip * deep + k) * strip + column % strip];
+            for (row, weight) in panel.iter().zip(weights).filter(|(_, weight)| **weight != 0.0) {
+                for (column, x) in row.0.iter().enumerate() {
                     add(p, column, x * weight);
                 }
             }
@@ -124,17 +121,14 @@ fn read<S: Set>(
     rows: &mut [f32],
 ) -> bool {
     compiled!(s, {
+        let bytes = |i| operands.bytes(n, [first + i, head, batch]);
         let mut largest = 0;
         for ((i, to), used) in rows.chunks_exact_mut(rows.len() / used.len()).enumerate().zip(used) {
-            if *used {
-                let bytes = operands.bytes(n, [first + i, head, batch]);
-                match dtype {
-                    DType::F16 => halves(s, bytes, to),
-                    DType::Q8_0 => blocks(s, bytes, to),
-                    _ => to.iter_mut().zip(bytes.as_chunks().0).for_each(|(to, x)| *to = f32::from_ne_bytes(*x)),
-                }
-            } else {
-                to.fill(0.0);
+            match dtype {
+                _ if !used => to.fill(0.0),
+                DType::F16 => halves(s, bytes(i), to),
+                DType::Q8_0 => blocks(s, bytes(i), to),
+                _ => to.iter_mut().zip(bytes(i).as_chunks().0).for_each(|(to, x)| *to = f32::from_ne_bytes(*x)),
             }
             // The order of sizes is that of their bits.
             largest = to.iter().fold(largest, |largest: u32, x| largest.max(x.to_bits() & 0x7fff_ffff));

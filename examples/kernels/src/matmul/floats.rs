@@ -7,14 +7,18 @@ use super::panel::HALF;
 use super::set::{Set, compiled};
 use super::{Put, Row, WIDTH, add_to_rows, ahead, parts, resize};
 
-/// The numbers in a part of all rows of activations, where they are few: they stay in the nearest cache.
-pub(super) const NEAR: usize = 4096;
+/// The numbers in a part of all rows of activations, where they are few. More leave the nearest cache; of fewer, parts of columns are so short
+/// that memory is read slower.
+pub(super) const NEAR: usize = 8192;
 
 /// The rows of a panel that stay in the nearest cache, with the rows of activations that are multiplied.
-pub(super) const DEEP: usize = 256;
+pub(super) const DEEP: usize = 192;
 
 /// Up to so many rows of activations, a matrix is not unpacked.
 pub(super) const FEW: usize = 8;
+
+/// The bytes of a line of a cache.
+const LINE: usize = 64;
 
 /// A type of floats.
 pub(crate) trait Float: Send + Sync + 'static {
@@ -65,34 +69,58 @@ impl Float for Bf16 {
     }
 }
 
-/// Copies rows in parts of [`DEEP`] numbers: the first part of each row, then the second of each, and so on. What is multiplied at a time
-/// lies together then: rows that are a power of two apart would take the same few places of a cache.
-pub(super) fn in_parts<'a>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'a mut Vec<f32>) -> Vec<&'a [f32]> {
+/// The rows that are multiplied at a time where `left` are left: what registers hold with the columns of a panel.
+const fn at_once<S: Set>(left: usize) -> usize {
+    match (S::LANES == HALF, left) {
+        (_, 1) => 1,
+        (true, 12..) => 12,
+        (true, 4..) => 4,
+        // Of one row, sums are too few for the delay of multiply-adds.
+        (false, 3 | 5..) => 3,
+        _ => 2,
+    }
+}
+
+/// Copies `n` rows as [`tiles`] takes them, in parts of `deep` numbers: of the rows that are multiplied at a time, a number of each, then
+/// the next of each. (The instruction of AVX-512 that stores numbers apart is slower than one by one: this isn't compiled for a set.)
+pub(crate) fn pack<'a, 'b, S: Set>(
+    (n, deep): (usize, usize),
+    row: impl Fn(usize) -> &'a [f32],
+    to: &'b mut Vec<f32>,
+) -> &'b [f32] {
     let depth = row(0).len();
     let to = resize(to, n * depth);
-    for (part, from) in to.chunks_mut(n * DEEP).zip((0..depth).step_by(DEEP)) {
-        let deep = part.len() / n;
-        part.chunks_exact_mut(deep).enumerate().for_each(|(i, to)| to.copy_from_slice(&row(i)[from..][..deep]));
+    for (part, from) in to.chunks_mut(n * deep).zip((0..depth).step_by(deep)) {
+        let (deep, mut first) = (part.len() / n, 0);
+        while first < n {
+            let width = at_once::<S>(n - first);
+            let part = &mut part[first * deep..][..width * deep];
+            for i in 0..width {
+                let numbers = &row(first + i)[from..];
+                part.chunks_exact_mut(width).zip(numbers).for_each(|(to, x)| to[i] = *x);
+            }
+            first += width;
+        }
     }
-    to.chunks(n * DEEP).flat_map(|part| part.chunks_exact(part.len() / n)).collect()
+    to
 }
 
 /// Copies two to [`FEW`] rows: a vector of each after the other of those that are multiplied at a time. The last one is repeated where there
 /// are too few.
 pub(super) fn in_turns<'a, S: Set>(n: usize, row: impl Fn(usize) -> &'a [f32], to: &'a mut Vec<Row>) -> Vec<&'a [f32]> {
-    let (depth, at_once) = (row(0).len(), if n > 6 { 4 } else { n.next_multiple_of(2) });
-    let to: &mut [f32] = bytemuck::cast_slice_mut(resize(to, n.next_multiple_of(at_once) * depth / WIDTH));
-    for (to, first) in to.chunks_exact_mut(at_once * depth).zip((0..).step_by(at_once)) {
-        for (to, from) in to.chunks_exact_mut(at_once * S::LANES).zip((0..).step_by(S::LANES)) {
+    let (depth, some) = (row(0).len(), if n > 6 { 4 } else { n.next_multiple_of(2) });
+    let to: &mut [f32] = bytemuck::cast_slice_mut(resize(to, n.next_multiple_of(some) * depth / WIDTH));
+    for (to, first) in to.chunks_exact_mut(some * depth).zip((0..).step_by(some)) {
+        for (to, from) in to.chunks_exact_mut(some * S::LANES).zip((0..).step_by(S::LANES)) {
             for (to, i) in to.chunks_exact_mut(S::LANES).zip(first..) {
                 to.copy_from_slice(&row(i.min(n - 1))[from..][..S::LANES]);
             }
         }
     }
-    to.chunks(at_once * depth).collect()
+    to.chunks(some * depth).collect()
 }
 
-/// The products of columns and `n` rows of activations: one as it is, up to [`FEW`] by [`in_turns`], more by [`in_parts`].
+/// The products of columns and `n` rows of activations: one as it is, up to [`FEW`] by [`in_turns`], more by [`pack`] in parts of [`DEEP`].
 /// Matrices stay packed where the rows are few.
 pub(super) fn product<S: Set, T: Float>(
     s: S,
@@ -103,33 +131,33 @@ pub(super) fn product<S: Set, T: Float>(
 ) {
     // As many sums as registers hold; of one row, columns that leave places in the nearest cache if they are a power of two apart.
     match n {
-        1 => return few::<S, T, 4, 1, 1>(s, columns, (n, rows), put),
-        2 => return few::<S, T, 4, 2, 1>(s, columns, (n, rows), put),
-        3 | 4 => return few::<S, T, 3, 4, 1>(s, columns, (n, rows), put),
-        5 | 6 => return few::<S, T, 2, 6, 1>(s, columns, (n, rows), put),
-        7 | FEW => return few::<S, T, 3, 4, 2>(s, columns, (n, rows), put),
+        1 => return few::<S, T, 4, 1, 1, 1>(s, columns, (n, rows), put),
+        2 => return few::<S, T, 4, 2, 1, 1>(s, columns, (n, rows), put),
+        3 | 4 => return few::<S, T, 3, 4, 1, 1>(s, columns, (n, rows), put),
+        5 | 6 => return few::<S, T, 2, 6, 1, 1>(s, columns, (n, rows), put),
+        7 | FEW => return few::<S, T, 3, 4, 2, 4>(s, columns, (n, rows), put),
         _ => {}
     }
     let sums = resize(sums, n);
     sums.fill(Row::zeroed());
-    for (rows, from) in rows.chunks_exact(n).zip((0..).step_by(rows[0].len())) {
-        let panel = resize(panel, rows[0].len());
+    for (rows, from) in rows.iter().zip((0..).step_by(DEEP)) {
+        let panel = resize(panel, rows.len() / n);
         unpack::<S, T>(s, columns, from, panel);
         tiles(s, rows, (panel, 0), sums);
     }
     sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
 }
 
-/// The products of `M` times `N` rows of activations, of which [`NEAR`] numbers stay in the nearest cache, `N` rows and `C` columns at a
+/// The products of `M` times `N` rows of activations, [`NEAR`] numbers in a part of all rows, `N` rows and `C` columns at a
 /// time. The columns are far apart: memory is read faster at several places at once.
-fn few<S: Set, T: Float, const C: usize, const N: usize, const M: usize>(
+fn few<S: Set, T: Float, const C: usize, const N: usize, const M: usize, const TURN: usize>(
     s: S,
     columns: &[&[u8]; WIDTH],
     (n, rows): (usize, &[&[f32]]),
     put: Put<'_>,
 ) {
     let sums = compiled!(s, {
-        let (apart, deep) = const { (WIDTH.div_ceil(C), NEAR / (N * M * S::LANES)) };
+        let (apart, deep) = const { (WIDTH.div_ceil(C), NEAR / (N * M * S::LANES) / TURN * TURN) };
         let ahead = ahead(columns[0].len());
         let columns = columns.map(vectors::<T::Bytes<S>, _>);
         let rows: [&[[S::Bytes4; N]]; M] = std::array::from_fn(|m| vectors(rows[m]).as_chunks().0);
@@ -140,7 +168,7 @@ fn few<S: Set, T: Float, const C: usize, const N: usize, const M: usize>(
             for i in 0..apart {
                 let columns = std::array::from_fn(|c| &columns[(i + c * apart).min(WIDTH - 1)][part.clone()]);
                 for (all, rows) in all.iter_mut().zip(rows) {
-                    let sums = dot::<S, T, C, N>(s, columns, &rows[part.clone()], ahead);
+                    let sums = dot::<S, T, C, N, TURN>(s, columns, &rows[part.clone()], ahead);
                     for (all, sums) in all.iter_mut().zip(sums) {
                         for (c, sum) in sums.into_iter().enumerate() {
                             all[i + c * apart] = s.mul_add(sum, s.floats(1.0), all[i + c * apart]);
@@ -169,25 +197,30 @@ fn vectors<To: Pod, From: Pod>(row: &[From]) -> &[To] {
 
 /// The products of some columns, for each row of activations. What lies `ahead` bytes behind the columns is fetched.
 #[inline(always)]
-fn dot<S: Set, T: Float, const C: usize, const N: usize>(
+fn dot<S: Set, T: Float, const C: usize, const N: usize, const TURN: usize>(
     s: S,
     columns: [&[T::Bytes<S>]; C],
     rows: &[[S::Bytes4; N]],
     ahead: usize,
 ) -> [[S::Floats; C]; N] {
-    let columns = parts(columns, 0..rows.len());
+    let columns = parts(columns, 0..rows.len()).map(|column| column.as_chunks::<TURN>().0);
     let mut sums = [[S::Floats::zeroed(); C]; N];
-    for (k, rows) in rows.iter().enumerate() {
-        // All registers of AVX2: 12 sums, three columns and a row. The rows that come first would be kept in four of them.
-        let mut w = [S::Floats::zeroed(); C];
-        for (w, column) in w.iter_mut().zip(columns) {
-            s.fetch(&column[k], ahead);
-            *w = T::load(s, &column[k]);
-        }
-        for (sums, row) in sums.iter_mut().zip(rows) {
-            let x = bytemuck::cast(*row);
-            for (sum, w) in sums.iter_mut().zip(w) {
-                *sum = s.mul_add(w, x, *sum);
+    for (turn, rows) in rows.as_chunks::<TURN>().0.iter().enumerate() {
+        let columns = columns.map(|column| &column[turn]);
+        for (k, rows) in rows.iter().enumerate() {
+            // All registers of AVX2: 12 sums, three columns and a row. The rows that come first would be kept in four of them.
+            let mut w = [S::Floats::zeroed(); C];
+            for (w, column) in w.iter_mut().zip(columns) {
+                if (k * size_of::<T::Bytes<S>>()).is_multiple_of(LINE) {
+                    s.fetch(&column[k], ahead);
+                }
+                *w = T::load(s, &column[k]);
+            }
+            for (sums, row) in sums.iter_mut().zip(rows) {
+                let x = bytemuck::cast(*row);
+                for (sum, w) in sums.iter_mut().zip(w) {
+                    *sum = s.mul_add(w, x, *sum);
+                }
             }
         }
     }
@@ -198,9 +231,7 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize>(
 pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usize, panel: &mut [Row]) {
     compiled!(s, {
         let deep = panel.len();
-        // Strips of two vectors of columns, one after the other: what is multiplied at a time lies together, so that it takes all
-        // places of the nearest cache.
-        let panel: &mut [[S::Floats; 2]] = bytemuck::cast_slice_mut::<_, S::Floats>(panel).as_chunks_mut().0;
+        let panel: &mut [S::Floats] = bytemuck::cast_slice_mut(panel);
         for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
             for k in 0..deep / S::LANES {
                 let mut square = S::Square::zeroed();
@@ -211,97 +242,104 @@ pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usi
                 }
                 let square = s.transpose(square);
                 let rows: &[S::Floats] = bytemuck::cast_slice(std::slice::from_ref(&square));
-                let to = &mut panel[at / 2 * deep + k * S::LANES..][..S::LANES];
-                for (to, numbers) in to.iter_mut().zip(rows) {
-                    to[at % 2] = *numbers;
-                }
+                let to = panel[(k * WIDTH + at)..].iter_mut().step_by(WIDTH / S::LANES);
+                to.zip(rows).for_each(|(to, numbers)| *to = *numbers);
             }
         }
     });
 }
 
-/// Sets a column of panels that are `deep` numbers deep. (The instruction of AVX-512 that stores numbers apart is slower than one
-/// by one: this isn't compiled for a set.)
-#[inline(never)]
-pub(crate) fn set_column<S: Set>(panels: &mut [Row], deep: usize, i: usize, column: &[f32]) {
-    let width = 2 * S::LANES;
-    let numbers: &mut [f32] = bytemuck::cast_slice_mut(panels);
-    let to = numbers[i / width * width * deep + i % width..].iter_mut().step_by(width);
-    to.zip(column).for_each(|(to, x)| *to = *x);
+/// Sets a column of panels that are `deep` numbers deep.
+pub(crate) fn set_column(panels: &mut [Row], deep: usize, i: usize, column: &[f32]) {
+    panels[i / WIDTH * deep..].iter_mut().zip(column).for_each(|(to, x)| to.0[i % WIDTH] = *x);
 }
 
 /// Sets a row of panels that are `deep` numbers deep.
-#[inline(always)]
-pub(crate) fn set_row<S: Set>(panels: &mut [Row], deep: usize, i: usize, row: &[f32]) {
-    let width = 2 * S::LANES;
-    let strips = bytemuck::cast_slice_mut::<_, f32>(panels).chunks_exact_mut(width * deep);
-    for (strip, numbers) in strips.zip(row.chunks(width)) {
-        strip[i * width..][..numbers.len()].copy_from_slice(numbers);
+pub(crate) fn set_row(panels: &mut [Row], deep: usize, i: usize, row: &[f32]) {
+    for (panel, numbers) in panels.chunks_exact_mut(deep).zip(row.chunks(WIDTH)) {
+        panel[i].0[..numbers.len()].copy_from_slice(numbers);
     }
 }
 
 /// The numbers of each row that are multiplied without a branch: on Zen 3, one that is taken but for each 16th number took a third of the time.
 const STEP: usize = 8;
 
-/// Adds the products of rows, or parts of them, and a panel that is as deep, or deeper.
-pub(crate) fn tiles<S: Set>(s: S, all_rows: &[&[f32]], (panel, ahead): (&[Row], usize), sums: &mut [Row]) {
-    // As many rows as registers hold; of the last ones, as few as there are.
-    let most = if S::LANES == HALF { 12 } else { 6 };
-    let turns = sums.len().div_ceil(most);
+/// Adds the products of packed rows, or parts of them, and a panel that is as deep, or deeper.
+pub(crate) fn tiles<S: Set>(s: S, rows: &[f32], (panel, ahead): (&[Row], usize), sums: &mut [Row]) {
+    let deep = rows.len() / sums.len();
+    let (panel, ahead) = (&panel[..deep], ahead * size_of::<Row>());
+    let turns = sums.len().div_ceil(at_once::<S>(usize::MAX));
     compiled!(s, {
-        let numbers: &[[S::Floats; 2]] = bytemuck::cast_slice::<_, S::Floats>(panel).as_chunks().0;
-        for (at, strip) in numbers.chunks_exact(panel.len()).enumerate() {
-            let strip = &strip[..all_rows[0].len()];
-            for (turn, both) in all_rows.chunks(most).zip(sums.chunks_mut(most)).enumerate() {
-                let fetched = (if ahead > 0 { turn } else { usize::MAX }, turns, ahead * size_of::<[S::Floats; 2]>());
-                match both.0.len() {
-                    1 | 2 => tile::<S, 2>(s, both, (strip, at), fetched),
-                    3 | 4 => tile::<S, 4>(s, both, (strip, at), fetched),
-                    _ if S::LANES == HALF => tile::<S, 12>(s, both, (strip, at), fetched),
-                    _ => tile::<S, 6>(s, both, (strip, at), fetched),
-                }
+        let (mut rows, mut sums, mut turn) = (rows, sums, if ahead > 0 { 0 } else { usize::MAX });
+        while !sums.is_empty() {
+            let width = at_once::<S>(sums.len());
+            let (some, to) = (&rows[..width * deep], &mut sums[..width]);
+            let fetched = (turn, turns, ahead);
+            match (S::LANES == HALF, width) {
+                (true, 1) => tile::<S, 1, 2>(s, (some, to), panel, fetched),
+                (true, 2) => tile::<S, 2, 2>(s, (some, to), panel, fetched),
+                (true, 4) => tile::<S, 4, 2>(s, (some, to), panel, fetched),
+                (true, _) => tile::<S, 12, 2>(s, (some, to), panel, fetched),
+                (_, 1) => tile::<S, 1, 4>(s, (some, to), panel, fetched),
+                (_, 2) => tile::<S, 2, 4>(s, (some, to), panel, fetched),
+                _ => tile::<S, 3, 4>(s, (some, to), panel, fetched),
             }
+            (rows, sums, turn) = (&rows[width * deep..], &mut sums[width..], turn.saturating_add(1));
         }
     });
 }
 
-/// Adds the products of `R` rows and a strip. Fetches the next rows, and its share of what lies behind the strip, such as the next.
-/// (Sums that begin with others would be left in memory.)
+/// Adds the products of `R` rows and a panel of `V` vectors of columns. Fetches the next rows, and its share of what lies behind the
+/// panel, such as the next. (Sums that begin with others would be left in memory.)
 #[inline(always)]
-fn tile<S: Set, const R: usize>(
+fn tile<S: Set, const R: usize, const V: usize>(
     s: S,
-    (all_rows, all): (&[&[f32]], &mut [Row]),
-    (strip, at): (&[[S::Floats; 2]], usize),
+    (rows, all): (&[f32], &mut [Row]),
+    panel: &[Row],
     (mut fetched, turns, ahead): (usize, usize, usize),
 ) {
-    let rows: [&[f32]; R] = std::array::from_fn(|i| &all_rows[i.min(all_rows.len() - 1)][..strip.len()]);
-    let mut sums = [[S::Floats::zeroed(); 2]; R];
-    let (steps, rest) = strip.as_chunks::<STEP>();
-    for (step, numbers) in steps.iter().enumerate() {
+    let mut sums = [[S::Floats::zeroed(); V]; R];
+    let panel: &[[S::Floats; V]] = bytemuck::cast_slice::<_, S::Floats>(panel).as_chunks().0;
+    let ((steps, rest), next) = (panel.as_chunks::<STEP>(), size_of_val(rows));
+    let (row_steps, row_rest) = rows.as_chunks::<R>().0.as_chunks::<STEP>();
+    for (step, (numbers, rows)) in steps.iter().zip(row_steps).enumerate() {
         if step == fetched {
-            for numbers in numbers {
-                s.fetch(numbers, ahead);
+            for line in bytemuck::cast_slice::<_, [u8; LINE]>(numbers) {
+                s.fetch(line, ahead);
             }
             fetched += turns;
         }
-        let mut x = [&[0.0; STEP]; R];
-        for (x, row) in x.iter_mut().zip(rows) {
-            *x = &row.as_chunks().0[step];
-            s.fetch(*x, R * size_of_val(row)); // those that come next lie together, too
+        for line in rows.as_flattened().chunks(LINE / size_of::<f32>()) {
+            s.fetch(&line[0], next); // the rows that come next
         }
-        for (k, numbers) in numbers.iter().enumerate() {
-            for (sums, x) in sums.iter_mut().zip(x) {
-                // A loop here would leave the sums in memory where there are many.
-                let x = s.floats(x[k]);
-                *sums = [s.mul_add(numbers[0], x, sums[0]), s.mul_add(numbers[1], x, sums[1])];
-            }
+        for (numbers, x) in numbers.iter().zip(rows) {
+            add(s, numbers, x, &mut sums);
         }
     }
-    for (k, numbers) in (steps.len() * STEP..).zip(rest) {
-        for (sums, row) in sums.iter_mut().zip(rows) {
-            let x = s.floats(row[k]);
-            *sums = [s.mul_add(numbers[0], x, sums[0]), s.mul_add(numbers[1], x, sums[1])];
+    for (numbers, x) in rest.iter().zip(row_rest) {
+        add(s, numbers, x, &mut sums);
+    }
+    add_to_rows(s, sums, all, 0);
+}
+
+/// Adds the products of a number of each row and of each column. (In another order, registers are too few; a loop over two vectors would
+/// leave the sums in memory, and so would closures.)
+#[inline(always)]
+fn add<S: Set, const R: usize, const V: usize>(s: S, w: &[S::Floats; V], x: &[f32; R], to: &mut [[S::Floats; V]; R]) {
+    if V == 2 {
+        for (to, x) in to.iter_mut().zip(x) {
+            let x = s.floats(*x);
+            (to[0], to[1]) = (s.mul_add(w[0], x, to[0]), s.mul_add(w[1], x, to[1]));
+        }
+        return;
+    }
+    let mut rows = [S::Floats::zeroed(); R];
+    for (row, x) in rows.iter_mut().zip(x) {
+        *row = s.floats(*x);
+    }
+    for (v, w) in w.iter().enumerate() {
+        for (to, x) in to.iter_mut().zip(rows) {
+            to[v] = s.mul_add(*w, x, to[v]);
         }
     }
-    add_to_rows(s, sums, all, at);
 }

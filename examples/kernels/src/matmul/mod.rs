@@ -25,18 +25,23 @@ use bytemuck::{Pod, Zeroable};
 use ggml::ops::{CustomOp, Operands};
 use ggml::{Context, DType, Result, Tensor};
 
-pub(crate) use crate::panels::{Row, WIDTH};
 use floats::{Bf16, F16};
-pub(crate) use floats::{F32, set_column, set_row, tiles, unpack};
+pub(crate) use floats::{F32, pack, set_column, set_row, tiles, unpack};
 use out::{Out, Put};
 use products::Operation;
 pub use set::describe;
-#[cfg(test)]
-pub(crate) use set::levels;
 use set::with_set;
 pub(crate) use set::{Level, Set, level};
 use types::{Iq4Nl, Iq4Xs, MxFp4, Q4_0, Q4_1, Q4K, Q5_0, Q5K, Q6K, Q8_0};
 pub(crate) use unpacked::UnpackedPanels;
+
+/// The columns of the product that are computed together; each is a row of ggml's matrix.
+pub(crate) const WIDTH: usize = 32;
+
+/// A number of each of these columns: a row of a panel, or of the product.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(128))]
+pub(crate) struct Row(pub(crate) [f32; WIDTH]);
 
 /// What a row's length must be a multiple of.
 const DEPTH: usize = 256;
@@ -91,8 +96,8 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
         // Nothing was measured on ARM: who turns these kernels on gets them.
         _ if level >= Level::Neon => true,
         DType::F16 if wide => level == Level::Amx || (2..=8).contains(&rows) || rows >= 64,
-        DType::F16 => rows <= 8,
         DType::BF16 if wide => rows <= 8 || !*MULTIPLIES_BF16,
+        DType::F16 => rows <= 8 || rows >= 128,
         DType::F32 | DType::BF16 => rows <= 8 || rows >= 64,
         DType::Q5_0 => rows > 2,
         _ => true,

@@ -9,7 +9,7 @@ use ggml::ops::{CustomOp, CustomOptions, Operands, Rows};
 
 use super::activations::{self, BLOCK, Block};
 use super::blocks;
-use super::floats::{self, FEW, Float};
+use super::floats::{self, DEEP, FEW, Float};
 use super::panel::Panel;
 use super::set::Set;
 use super::types::Type;
@@ -140,7 +140,7 @@ pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
             multiply(&match n {
                 1 => vec![row(0)],
                 2..=FEW => floats::in_turns::<S>(n, row, turns),
-                _ => floats::in_parts(n, row, parts),
+                _ => floats::pack::<S>((n, DEEP), row, parts).chunks(n * DEEP).collect(),
             });
         }
     })

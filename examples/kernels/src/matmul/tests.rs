@@ -4,7 +4,8 @@
 
 use ggml::{Context, DType, Device, Quantize as _, Weights, WeightsBuilder};
 
-use super::{Level, levels, multiplies, operation_of, product_at};
+use super::set::choice::tests::levels;
+use super::{Level, multiplies, operation_of, product_at};
 use crate::tests::{close, compute, dot, random};
 
 const TYPES: [DType; 13] = [

@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 use std::ops::Range;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bytemuck::Zeroable;
 use ggml::{DType, Quantize as _};
 
@@ -62,9 +62,7 @@ impl UnpackedPanels {
             return Ok(Self { level, dtype, depth, floats: Vec::new(), blocks });
         }
         let values = dtype.dequantize(bytes)?;
-        let level = level.max(Level::Plain);
-        let floats = with_set!(level, s => of_floats(s, &values, columns));
-        let floats = floats.context("the processor lacks the instructions")?;
+        let (level, floats) = (level.max(Level::Plain), of_floats(&values, columns));
         Ok(Self { level, dtype: DType::F32, depth: values.len() / columns, floats, blocks: Vec::new() })
     }
 
@@ -80,16 +78,13 @@ impl UnpackedPanels {
 
     fn multiply_floats<S: Set>(&self, s: S, (rows, panels): Factors<'_>, done: Done<'_>) {
         let (mut numbers, n) = (Vec::new(), rows.len());
-        let parts = floats::in_parts(n, |i| &rows[i][..self.depth], &mut numbers);
-        let mut sums = vec![Row::zeroed(); n];
-        for i in panels {
-            sums.fill(Row::zeroed());
+        let rows = floats::pack::<S>((n, floats::DEEP), |i| &rows[i][..self.depth], &mut numbers);
+        each_panel((panels, n), done, |i, sums| {
             let panel = &self.floats[i * self.depth..][..self.depth];
-            for (part, rows) in panel.chunks(floats::DEEP).zip(parts.chunks_exact(n)) {
-                floats::tiles(s, rows, (part, floats::DEEP), &mut sums);
+            for (part, rows) in panel.chunks(floats::DEEP).zip(rows.chunks(n * floats::DEEP)) {
+                floats::tiles(s, rows, (part, floats::DEEP), sums);
             }
-            sums.iter().enumerate().for_each(|(row, sums)| done(i, row, &sums.0));
-        }
+        });
     }
 
     fn multiply_blocks<S: Set, T: Type>(&self, s: S, what: Factors<'_>, quantised: &mut Quantised, done: Done<'_>) {
@@ -104,15 +99,21 @@ impl UnpackedPanels {
             (T::DTYPE, blocks)
         });
         let deep = n.min(DEEP);
-        let mut sums = vec![Row::zeroed(); rows.len()];
-        for i in panels {
-            sums.fill(Row::zeroed());
-            let panel = &self.blocks[i * n..][..n];
-            for (part, from) in panel.chunks(deep).zip((0..).step_by(deep)) {
-                panel::multiply::<S, T>(s, (blocks, n, from), (part, deep), &mut sums);
+        each_panel((panels, rows.len()), done, |i, sums| {
+            for (part, from) in self.blocks[i * n..][..n].chunks(deep).zip((0..).step_by(deep)) {
+                panel::multiply::<S, T>(s, (blocks, n, from), (part, deep), sums);
             }
-            sums.iter().enumerate().for_each(|(row, sums)| done(i, row, &sums.0));
-        }
+        });
+    }
+}
+
+/// Hands on the products of `n` rows with each panel, which `add` adds up.
+fn each_panel((panels, n): (Range<usize>, usize), done: Done<'_>, mut add: impl FnMut(usize, &mut [Row])) {
+    let mut sums = vec![Row::zeroed(); n];
+    for i in panels {
+        sums.fill(Row::zeroed());
+        add(i, &mut sums);
+        sums.iter().enumerate().for_each(|(row, sums)| done(i, row, &sums.0));
     }
 }
 
@@ -123,15 +124,10 @@ fn is_joined(level: Level, dtype: DType, depth: usize) -> bool {
 }
 
 /// Panels of a matrix of floats.
-fn of_floats<S: Set>(_: S, values: &[f32], columns: usize) -> Vec<Row> {
+fn of_floats(values: &[f32], columns: usize) -> Vec<Row> {
     let depth = values.len() / columns;
     let mut list = vec![Row::zeroed(); depth * columns.div_ceil(WIDTH)];
-    for (i, column) in values.chunks_exact(depth).enumerate() {
-        let panel = list[i / WIDTH * depth..][..depth].chunks_mut(floats::DEEP);
-        for (part, column) in panel.zip(column.chunks(floats::DEEP)) {
-            floats::set_column::<S>(part, part.len(), i % WIDTH, column);
-        }
-    }
+    values.chunks_exact(depth).enumerate().for_each(|(i, column)| floats::set_column(&mut list, depth, i, column));
     list
 }
 

@@ -108,12 +108,6 @@ pub fn describe() -> String {
     format!("{level} ({why})")
 }
 
-/// All that the processor has.
-#[cfg(test)]
-pub(crate) fn levels() -> impl Iterator<Item = Level> {
-    Level::all().filter(|&level| level > Level::None && level.is_there())
-}
-
 /// Evaluates an expression for the set of a level, if the processor has it.
 macro_rules! with_set {
     ($level:expr, $s:ident => $f:expr) => {{
@@ -139,8 +133,13 @@ macro_rules! with_set {
 pub(crate) use with_set;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// All that the processor has.
+    pub(crate) fn levels() -> impl Iterator<Item = Level> {
+        Level::all().filter(|&level| level > Level::None && level.is_there())
+    }
 
     #[test]
     fn the_variable_lowers_the_choice() {

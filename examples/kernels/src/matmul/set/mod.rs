@@ -4,7 +4,7 @@
 pub(crate) mod avx;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
-mod choice;
+pub(crate) mod choice;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod plain;
@@ -13,8 +13,6 @@ use bytemuck::{Pod, Zeroable};
 use ggml::ops::Operands;
 
 pub use choice::describe;
-#[cfg(test)]
-pub(crate) use choice::levels;
 pub(crate) use choice::{Level, level, with_set};
 
 use super::Out;
