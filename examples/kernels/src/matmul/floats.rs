@@ -75,7 +75,7 @@ const fn at_once<S: Set>(left: usize) -> usize {
         (_, 1) => 1,
         (true, 12..) => 12,
         (true, 4..) => 4,
-        // Of one row, sums are too few for the delay of multiply-adds.
+        // Four are two and two: of one, sums are too few for the delay of multiply-adds.
         (false, 3 | 5..) => 3,
         _ => 2,
     }
