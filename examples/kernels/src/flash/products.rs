@@ -20,6 +20,7 @@ pub(super) struct Products {
     scores: Vec<Row>,
     weights: Vec<[f32; KEYS]>,
     sums: Vec<Row>,
+    /// What is multiplied, packed: queries, then weights.
     rows: Vec<f32>,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bytemuck::Zeroable;
 use ggml::{DType, Quantize as _};
 
@@ -61,9 +61,9 @@ impl UnpackedPanels {
             }
             return Ok(Self { level, dtype, depth, floats: Vec::new(), blocks });
         }
-        let values = dtype.dequantize(bytes)?;
-        let (level, floats) = (level.max(Level::Plain), of_floats(&values, columns));
-        Ok(Self { level, dtype: DType::F32, depth: values.len() / columns, floats, blocks: Vec::new() })
+        let (level, all) = (level.max(Level::Plain), dtype.dequantize(bytes)?);
+        let floats = with_set!(level, _s => of_floats(&all, columns)).context("the processor lacks the instructions")?;
+        Ok(Self { level, dtype: DType::F32, depth: all.len() / columns, floats, blocks: Vec::new() })
     }
 
     /// Multiplies rows by some panels. What was quantised for one matrix of blocks serves others of its type.
