@@ -61,9 +61,9 @@ impl UnpackedPanels {
             }
             return Ok(Self { level, dtype, depth, floats: Vec::new(), blocks });
         }
-        let (level, all) = (level.max(Level::Plain), dtype.dequantize(bytes)?);
-        let floats = with_set!(level, _s => of_floats(&all, columns)).context("the processor lacks the instructions")?;
-        Ok(Self { level, dtype: DType::F32, depth: all.len() / columns, floats, blocks: Vec::new() })
+        let (level, x) = (level.max(Level::Plain), dtype.dequantize(bytes)?);
+        let floats = with_set!(level, _s => of_floats(&x, columns)).context("the processor lacks the instructions")?;
+        Ok(Self { level, dtype: DType::F32, depth: x.len() / columns, floats, blocks: Vec::new() })
     }
 
     /// Multiplies rows by some panels. What was quantised for one matrix of blocks serves others of its type.
