@@ -1,6 +1,5 @@
 //! The arguments of a custom operation's closure: rows to fill, and rows to read.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
@@ -69,8 +68,9 @@ impl Task {
         self.left + self.part.run * self.part.runs
     }
 
-    /// Takes the next row: its index in the upper three dimensions, and its first element. The row is initialised.
-    fn take(&mut self) -> Option<([usize; 3], *mut u8)> {
+    /// Takes the next rows, up to `most` of the same plane: the index of the first in the upper three dimensions, its first element, and how many
+    /// they are. They are initialised.
+    fn take(&mut self, most: usize) -> Option<([usize; 3], *mut u8, usize)> {
         let ([_, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.t.nb());
         if self.left == 0 {
             self.part.runs = self.part.runs.checked_sub(1)?;
@@ -78,24 +78,25 @@ impl Task {
             (self.left, self.part.first) = (self.part.run, n + self.part.distance);
             self.next = [n % n1, n / n1 % n2, n / n1 / n2];
         }
-        self.left -= 1;
         let i @ [i1, i2, i3] = self.next;
+        let rows = most.min(self.left).min(n1 - i1);
+        self.left -= rows;
         // Divisions would take longer than a short row.
-        self.next = if i1 + 1 < n1 { [i1 + 1, i2, i3] } else { [0, (i2 + 1) % n2, i3 + (i2 + 1) / n2] };
+        self.next = if i1 + rows < n1 { [i1 + rows, i2, i3] } else { [0, (i2 + 1) % n2, i3 + (i2 + 1) / n2] };
         let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
         if !self.in_place {
-            // SAFETY: the tensor has no gaps, so these bytes are one of the part's rows, in host memory; nothing else
-            // uses it (the `# Safety` of `new`), because each is taken once.
-            unsafe { ptr::write_bytes(row, 0, nb1) };
+            // SAFETY: the tensor has no gaps, so these bytes are rows of the part, one after the other, in host memory; nothing else
+            // uses them (the `# Safety` of `new`), because each is taken once.
+            unsafe { ptr::write_bytes(row, 0, nb1 * rows) };
         }
-        Some((i, row))
+        Some((i, row, rows))
     }
 }
 
 /// Zeroes the rows that the closure left, also if it panicked: later operations read them.
 impl Drop for Task {
     fn drop(&mut self) {
-        while !self.in_place && self.take().is_some() {}
+        while !self.in_place && self.take(usize::MAX).is_some() {}
     }
 }
 
@@ -137,17 +138,46 @@ impl<'a, T: Element> RowsMut<'a, T> {
     pub fn shape(&self) -> [usize; 4] {
         self.task.ne
     }
+
+    /// The same rows, but as long slices: each has those rows of a plane that lie together in memory, with the index of the first. Where rows are
+    /// short, that takes less time.
+    ///
+    /// ```
+    /// # use ggml::prelude::*;
+    /// use ggml::ops::CustomOptions;
+    /// # let ctx = Context::new();
+    /// let all = CustomOptions::new().with_tasks(1);
+    /// let y = ctx.custom::<f32>(&[], [2, 3, 2], all, |out, _| {
+    ///     for ([_, plane, _], rows) in out.runs() {
+    ///         assert_eq!(rows.len(), 2 * 3);
+    ///         rows.fill(plane as f32);
+    ///     }
+    /// })?;
+    /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
+    /// # let mut run = sched.alloc(&graph)?;
+    /// # run.compute()?;
+    /// assert_eq!(run.get::<f32>(y)?, [[0.0; 6], [1.0; 6]].concat());
+    /// # Ok::<(), ggml::Error>(())
+    /// ```
+    pub fn runs(mut self) -> impl Iterator<Item = ([usize; 3], &'a mut [T])> {
+        let together = self.task.t.nb()[1] == size_of::<T>() * self.task.ne[0];
+        std::iter::from_fn(move || self.rows(if together { usize::MAX } else { 1 }))
+    }
+
+    /// Takes up to `most` rows. If these are several, rows must have no gaps between them.
+    fn rows(&mut self, most: usize) -> Option<([usize; 3], &'a mut [T])> {
+        let (i, row, rows) = self.task.take(most)?;
+        // SAFETY: the pointer is to rows of `ne[0]` contiguous elements of `T` (the `# Safety` of both `new`), one after the other (what is said
+        // above), which are initialised and which nothing else uses for 'a: each is taken once. All bit patterns are valid.
+        Some((i, unsafe { ffi::slice_mut(row.cast::<T>(), self.task.ne[0] * rows) }))
+    }
 }
 
 impl<'a, T: Element> Iterator for RowsMut<'a, T> {
     type Item = ([usize; 3], &'a mut [T]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (i, row) = self.task.take()?;
-        // SAFETY: the pointer is to a row of `ne[0]` contiguous elements of `T` (the `# Safety` of both `new`), which
-        // is initialised and which nothing else uses for 'a: it is taken once. All bit patterns are valid.
-        let row = unsafe { ffi::slice_mut(row.cast::<T>(), self.task.ne[0]) };
-        Some((i, row))
+        self.rows(1)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -251,16 +281,11 @@ impl<'a> Operands<'a> {
     #[inline]
     #[expect(clippy::panic, reason = "as indexing does")]
     fn operand(&self, n: usize) -> &RawOperand<'a> {
-        let Some(operand) = self.list.get(n).and_then(Option::as_ref) else { panic!("operand {n} of {}", self.len()) };
-        operand
+        self.list.get(n).and_then(Option::as_ref).unwrap_or_else(|| panic!("operand {n} of {}", self.len()))
     }
 }
 
-impl fmt::Debug for Operands<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.list.iter().flatten().map(|o| (o.dtype, o.ne))).finish()
-    }
-}
+debug!(Operands<'_>, |this| list = &this.list.iter().flatten().map(|o| (o.dtype, o.ne)).collect::<Vec<_>>());
 
 /// The rows of an operand of a custom operation, to read.
 ///

@@ -73,6 +73,16 @@ pub(super) fn most<S: Set, T: Type>(blocks: &[[f32; BLOCK]]) -> f32 {
 /// The largest size in all lists; NaN if there is one.
 #[inline(always)]
 pub(super) fn largest<const N: usize>(lists: impl Iterator<Item = [f32; N]>) -> f32 {
+    let mut largest = 0;
+    for x in each_largest(lists) {
+        largest = largest.max(x.to_bits());
+    }
+    f32::from_bits(largest)
+}
+
+/// The largest size at each place of all lists; NaN if there is one.
+#[inline(always)]
+pub(super) fn each_largest<const N: usize>(lists: impl Iterator<Item = [f32; N]>) -> [f32; N] {
     // The order of sizes is that of their bits; that of a NaN is above all.
     let mut largest = [0; N];
     for list in lists {
@@ -80,7 +90,11 @@ pub(super) fn largest<const N: usize>(lists: impl Iterator<Item = [f32; N]>) -> 
             *largest = (*largest).max(x.to_bits() & 0x7fff_ffff);
         }
     }
-    f32::from_bits(largest.into_iter().max().unwrap_or_default())
+    let mut all = [0.0; N];
+    for (to, bits) in all.iter_mut().zip(largest) {
+        *to = f32::from_bits(bits);
+    }
+    all
 }
 
 /// What makes 127 of the largest number.

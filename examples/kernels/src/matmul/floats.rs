@@ -230,14 +230,16 @@ fn dot<S: Set, T: Float, const C: usize, const N: usize, const TURN: usize>(
 /// Unpacks as many numbers of each of [`WIDTH`] rows of the matrix, from `from` on, as the panel is deep: they become its columns.
 pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usize, panel: &mut [Row]) {
     compiled!(s, {
-        let deep = panel.len();
+        let (deep, row, number) = (panel.len(), columns[0].len(), size_of::<T::Bytes<S>>() / S::LANES);
+        // The part that comes next, or the columns.
+        let next = if (from + deep) * number < row { deep * number } else { WIDTH * row - from * number };
         let panel: &mut [S::Floats] = bytemuck::cast_slice_mut(panel);
         for (at, rows) in columns.chunks_exact(S::LANES).enumerate() {
             for k in 0..deep / S::LANES {
                 let mut square = S::Square::zeroed();
                 for (to, row) in bytemuck::cast_slice_mut(std::slice::from_mut(&mut square)).iter_mut().zip(rows) {
                     let bytes = &vectors::<T::Bytes<S>, _>(row)[from / S::LANES + k];
-                    s.fetch(bytes, row.len() * HALF); // the rows that come next
+                    s.fetch(bytes, next);
                     *to = T::load(s, bytes);
                 }
                 let square = s.transpose(square);

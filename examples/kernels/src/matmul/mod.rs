@@ -17,6 +17,7 @@ mod several;
 pub(crate) mod tests;
 mod types;
 mod unpacked;
+mod words;
 
 use std::ops::Range;
 use std::sync::{LazyLock, OnceLock};
@@ -66,7 +67,8 @@ fn has_whole_tiles([depth, columns, n2, n3]: [i64; 4]) -> bool {
 
 /// `w x`, as [`Context::mul_mat`]: `w` is `[depth, columns]`, and `x` is `[depth, rows]`. Activations are rounded to blocks
 /// of 32 bytes and a scale in `f32`, except for matrices of floats: there they aren't rounded, or keep 16 bits at least where
-/// the processor multiplies tiles (AMX).
+/// the processor multiplies tiles (AMX). With AVX2 alone, more than eight rows times `f16` or `bf16` are products of integers: of the
+/// largest of 32 activations, 4095 steps are kept, and of the largest of 256 weights of a row 16383.
 ///
 /// # Errors
 /// Those of [`Context::mul_mat`], which computes what these kernels don't: see [`multiplies`]. It also computes what it was
@@ -97,6 +99,9 @@ fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
         _ if level >= Level::Neon => true,
         DType::F16 if wide => level == Level::Amx || (2..=8).contains(&rows) || rows >= 64,
         DType::BF16 if wide => rows <= 8 || !*MULTIPLIES_BF16,
+        // As words.
+        DType::F16 if level == Level::Avx2 => rows <= 8 || rows >= 32,
+        DType::BF16 if level == Level::Avx2 => rows <= 8 || rows >= 16,
         DType::F16 => rows <= 8 || rows >= 128,
         DType::F32 | DType::BF16 => rows <= 8 || rows >= 64,
         DType::Q5_0 => rows > 2,

@@ -13,6 +13,7 @@ use super::floats::{self, DEEP, FEW, Float};
 use super::panel::Panel;
 use super::set::Set;
 use super::types::Type;
+use super::words::{self, WordsPart};
 use super::{Out, Put, Row, WIDTH, resize, weights};
 
 /// What computes products with matrices of a type.
@@ -22,7 +23,7 @@ pub(super) type Operation = (DType, CustomOp<f32>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Picked {
     expert: usize,
-    pub(super) row: usize,
+    row: usize,
     /// The row of activations that it is computed from.
     from: usize,
 }
@@ -42,9 +43,12 @@ impl<'a> Group<'a> {
         self.x.row([from % several, from / several, 0])
     }
 
-    /// The rows of the matrix for a part of the product.
-    pub(super) fn columns<T: Pod>(&self, part: usize) -> [&'a [T]; WIDTH] {
-        weights(self.operands, part, self.rows[0].expert)
+    /// Calls `compute` for each part of the product, with the rows of the matrix.
+    pub(super) fn each<T: Pod>(&self, out: &mut Out<'_>, mut compute: impl FnMut(&[&[T]; WIDTH], Put<'_>)) {
+        out.each(|part, put| {
+            let columns = weights(self.operands, part, self.rows[0].expert);
+            compute(&columns, &mut |i, values| put(self.rows[i].row, values));
+        });
     }
 }
 
@@ -70,7 +74,6 @@ fn pick(operands: &Operands<'_>, picked: &mut Vec<Picked>) {
 /// Memory for what is computed on the way.
 #[derive(Default)]
 struct ProductScratch {
-    picked: Vec<Picked>,
     blocks: Vec<Block>,
     panel: Vec<Panel>,
     sums: Vec<Row>,
@@ -78,70 +81,62 @@ struct ProductScratch {
     /// Rows of activations, in parts.
     parts: Vec<f32>,
     turns: Vec<Row>,
+    words: Vec<WordsPart>,
 }
 
 thread_local! {
     /// Memory that a thread keeps from one product to the next.
-    static SCRATCH: RefCell<ProductScratch> = RefCell::default();
+    static SCRATCH: RefCell<(Vec<Picked>, ProductScratch)> = RefCell::default();
 }
 
 /// An operation. Each task computes some columns of all rows, so that the matrix is read once.
 fn operation(
     dtype: DType,
-    multiply: impl Fn(Out<'_>, &Operands<'_>, &mut ProductScratch) + Send + Sync + 'static,
+    multiply: impl Fn(&mut Out<'_>, &Group<'_>, &mut ProductScratch) + Send + Sync + 'static,
 ) -> Operation {
     let op = CustomOp::new(CustomOptions::new().with_split(1), move |out, operands| {
-        SCRATCH.with_borrow_mut(|scratch| multiply(Out::new(out), &operands, scratch));
+        SCRATCH.with_borrow_mut(|(picked, scratch)| {
+            let (mut out, x) = (Out::new(out), operands.rows(1));
+            pick(&operands, picked);
+            for rows in picked.chunk_by(|a, b| a.expert == b.expert) {
+                multiply(&mut out, &Group { operands: &operands, x, rows }, scratch);
+            }
+        });
     });
     (dtype, op)
 }
 
 /// The operation for matrices of blocks.
 pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
-    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, blocks, panel, sums, .. }| {
-        pick(operands, picked);
-        let x = operands.rows::<f32>(1);
-        for rows in picked.chunk_by(|a, b| a.expert == b.expert) {
-            let group = Group { operands, x, rows };
-            if s.short().multiply_few::<T>(&mut out, &group) {
-                continue;
-            }
-            let n = group.activations(0).len() / BLOCK;
-            let blocks = resize(blocks, rows.len() * n);
-            for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
-                activations::quantise::<S, T>(s, group.activations(i), to);
-            }
-            out.each(|part, put| {
-                let columns = group.columns(part);
-                let put: Put<'_> = &mut |i, values| put(group.rows[i].row, values);
-                blocks::product::<S, T>(s, &columns, blocks, (panel, sums), put);
-            });
+    operation(T::DTYPE, move |out, group, ProductScratch { blocks, panel, sums, .. }| {
+        if s.short().multiply_few::<T>(out, group) {
+            return;
         }
+        let n = group.activations(0).len() / BLOCK;
+        let blocks = resize(blocks, group.rows.len() * n);
+        for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
+            activations::quantise::<S, T>(s, group.activations(i), to);
+        }
+        group.each(out, |columns, put| blocks::product::<S, T>(s, columns, blocks, (panel, sums), put));
     })
 }
 
 /// The operation for matrices of floats; without experts, by tiles if `tiled`, where the set has them.
 pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
-    operation(T::DTYPE, move |mut out, operands, ProductScratch { picked, float_panel, sums, parts, turns, .. }| {
-        if tiled && operands.len() == 2 && s.multiply_tiles(&mut out, operands) {
+    operation(T::DTYPE, move |out, group, ProductScratch { float_panel: panel, sums, parts, turns, words, .. }| {
+        let (n, row) = (group.rows.len(), |i| group.activations(i));
+        if tiled && group.operands.len() == 2 && s.multiply_tiles(out, group.operands) {
             return;
         }
-        pick(operands, picked);
-        let x = operands.rows::<f32>(1);
-        for rows in picked.chunk_by(|a, b| a.expert == b.expert) {
-            let (group, n) = (Group { operands, x, rows }, rows.len());
-            let mut multiply = |rows: &[&[f32]]| {
-                out.each(|part, put| {
-                    let put: Put<'_> = &mut |i, values| put(group.rows[i].row, values);
-                    floats::product::<S, T>(s, &group.columns(part), (n, rows), (float_panel, sums), put);
-                });
-            };
-            let row = |i| group.activations(i);
-            multiply(&match n {
-                1 => vec![row(0)],
-                2..=FEW => floats::in_turns::<S>(n, row, turns),
-                _ => floats::pack::<S>((n, DEEP), row, parts).chunks(n * DEEP).collect(),
-            });
+        if S::NARROW && T::DTYPE != DType::F32 && n > FEW {
+            let rows = words::round(s, n, row, words);
+            return group.each(out, |columns, put| words::product::<S, T>(s, columns, (n, rows), (panel, sums), put));
         }
+        let rows = match n {
+            1 => vec![row(0)],
+            2..=FEW => floats::in_turns::<S>(n, row, turns),
+            _ => floats::pack::<S>((n, DEEP), row, parts).chunks(n * DEEP).collect(),
+        };
+        group.each(out, |columns, put| floats::product::<S, T>(s, columns, (n, &rows), (panel, sums), put));
     })
 }

@@ -59,6 +59,26 @@ pub(crate) fn rounded(x: &[f32], (block, pair): (usize, Option<f32>)) -> Vec<f32
     x.chunks(block).flat_map(round).collect()
 }
 
+/// The matrix and the activations that are multiplied: as they are, as the blocks stand for them, or, of many rows with matrices of halves,
+/// rounded to so many steps of the largest number.
+fn factors(level: Level, dtype: DType, rows: usize, [w, x]: [&[f32]; 2]) -> [Vec<f32>; 2] {
+    let in_steps = |numbers: &[f32], block, steps| {
+        let round = |block: &[f32]| {
+            let most = block.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+            let by = if most > 0.0 { steps / most } else { 0.0 };
+            block.iter().map(|x| (x * by).round_ties_even() * (most / steps)).collect::<Vec<_>>()
+        };
+        numbers.chunks(block).flat_map(round).collect()
+    };
+    match dtype {
+        DType::F16 | DType::BF16 if level == Level::Avx2 && rows > 8 => {
+            [in_steps(w, 256, 16383.0), in_steps(x, 32, 4095.0)]
+        }
+        _ if is_float(dtype) => [w.to_vec(), x.to_vec()],
+        _ => [w.to_vec(), rounded(x, rounding(level, dtype, rows))],
+    }
+}
+
 fn matrix(dtype: DType, [depth, columns]: [usize; 2], bytes: &[u8]) -> Weights {
     let mut weights = WeightsBuilder::new();
     weights.tensor("w", dtype, [depth, columns]).unwrap();
@@ -114,8 +134,8 @@ fn random_blocks_by_each_set() {
             for level in levels() {
                 assert!(operation_of(level, dtype).is_some(), "{level:?} {dtype}");
                 let found = product(level, &weights, &x, depth, threads);
-                let used = if is_float(dtype) { x.clone() } else { rounded(&x, rounding(level, dtype, rows)) };
-                let pairs = used.chunks(depth).flat_map(|x| stands_for.chunks(depth).map(move |w| (w, x)));
+                let [w, used] = factors(level, dtype, rows, [&stands_for, &x]);
+                let pairs = used.chunks(depth).flat_map(|x| w.chunks(depth).map(move |w| (w, x)));
                 for (i, (found, (w, x))) in found.iter().zip(pairs).enumerate() {
                     let what = format!("{level:?} {dtype} {depth} {columns} {rows}, {threads} threads, number {i}");
                     let finite = w.iter().all(|w| w.is_finite());
@@ -197,6 +217,62 @@ fn nan_and_infinities_stay_in_their_row() {
     }
 }
 
+/// A column of the matrix with a NaN or an infinity has no finite product, and no other column has one of it.
+#[test]
+fn nan_and_infinities_stay_in_their_column() {
+    let mut rng = fastrand::Rng::with_seed(15);
+    let (depth, columns) = (512, 32);
+    for (dtype, rows) in
+        [DType::F32, DType::F16, DType::BF16].into_iter().flat_map(|t| [1, 5, 8, 9, 20].map(|n| (t, n)))
+    {
+        for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut w: Vec<_> = random(&mut rng, depth * columns);
+            let column = rng.usize(..columns);
+            w[column * depth + rng.usize(..depth)] = odd;
+            let weights = matrix(dtype, [depth, columns], &dtype.quantize(&w, depth, None).unwrap());
+            let x: Vec<_> = random(&mut rng, depth * rows).iter().map(|x| x + 2.0).collect();
+            for level in levels() {
+                for (i, found) in product(level, &weights, &x, depth, 1).iter().enumerate() {
+                    assert_eq!(found.is_finite(), i % columns != column, "{level:?} {dtype} {rows} {odd}: {i}");
+                }
+            }
+        }
+    }
+}
+
+/// Of numbers of one size, products of halves are nearer to those of the same numbers in f64 than ggml's, which rounds activations to
+/// halves; where some are much larger, they aren't much farther.
+#[test]
+fn products_of_halves_are_about_as_exact_as_ggmls() {
+    let mut rng = fastrand::Rng::with_seed(16);
+    let (depth, columns, rows) = (1024, 32, 32);
+    let mut normal = |n: usize| -> Vec<f32> { (0..n).map(|_| (0..6).map(|_| rng.f32() - 0.5).sum()).collect() };
+    for (dtype, share) in [(DType::F16, 1.0), (DType::BF16, 0.2)] {
+        for (every, by, most) in [(1, 1.0, 0.9), (64, 10.0, 2.0), (512, 100.0, 3.0)] {
+            let [mut w, mut x] = [columns, rows].map(|n| normal(depth * n));
+            x.iter_mut().step_by(every).for_each(|x| *x *= by);
+            w.iter_mut().skip(32).step_by(every).for_each(|w| *w *= by / 4.0);
+            let w = dtype.quantize(&w, depth, None).unwrap();
+            let stands_for = dtype.dequantize(&w).unwrap();
+            let weights = matrix(dtype, [depth, columns], &w);
+            let expected: Vec<_> =
+                x.chunks(depth).flat_map(|x| stands_for.chunks(depth).map(move |w| dot(w, x))).collect();
+            let error = |level| {
+                let found = product(level, &weights, &x, depth, 1);
+                found.iter().zip(&expected).map(|(x, y)| (f64::from(*x) - y).powi(2)).sum::<f64>().sqrt()
+            };
+            let theirs = error(Level::None);
+            for level in levels() {
+                let ours = error(level);
+                assert!(
+                    ours <= most * share * theirs,
+                    "{level:?} {dtype}: {ours:e}, ggml {theirs:e}; {by} times each {every}th"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn what_the_kernels_do_not_compute_ggml_does() {
     assert!(!multiplies(DType::Q2_K, [256, 32, 1, 1]) && !multiplies(DType::Q8_0, [256, 33, 1, 1]));
@@ -243,7 +319,7 @@ fn experts_multiply_the_rows_that_pick_them() {
                     let rows = ids.iter().filter(|&&id| id == ids[row]).count();
                     let expert = &stands_for[usize::try_from(ids[row]).unwrap() * depth * columns..][..depth * columns];
                     let x = &x[(row / used * several + (row % used).min(several - 1)) * depth..][..depth];
-                    let x = if is_float(dtype) { x.to_vec() } else { rounded(x, rounding(level, dtype, rows)) };
+                    let [expert, x] = factors(level, dtype, rows, [expert, x]);
                     expert.chunks(depth).map(|w| dot(w, &x)).collect::<Vec<_>>()
                 })
                 .collect();

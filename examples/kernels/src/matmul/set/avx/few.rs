@@ -38,17 +38,13 @@ pub(super) fn multiply<const VNNI: u8, T: Type>(s: Avx<VNNI>, out: &mut Out<'_>,
             let row = group.activations(i);
             compiled!(s, quantise::<VNNI, T>(s, row, to));
         }
-        out.each(|part, put| {
-            let columns = &group.columns(part);
-            let put: Put<'_> = &mut |i, values| put(group.rows[i].row, values);
-            match group.rows.len() {
-                1 => products::<VNNI, T, 1>(s, columns, units, put),
-                2 => products::<VNNI, T, 2>(s, columns, units, put),
-                3 => products::<VNNI, T, 3>(s, columns, units, put),
-                4 => products::<VNNI, T, 4>(s, columns, units, put),
-                5 | 6 => products::<VNNI, T, 6>(s, columns, units, put),
-                _ => products::<VNNI, T, 8>(s, columns, units, put),
-            }
+        group.each(out, |columns, put| match group.rows.len() {
+            1 => products::<VNNI, T, 1>(s, columns, units, put),
+            2 => products::<VNNI, T, 2>(s, columns, units, put),
+            3 => products::<VNNI, T, 3>(s, columns, units, put),
+            4 => products::<VNNI, T, 4>(s, columns, units, put),
+            5 | 6 => products::<VNNI, T, 6>(s, columns, units, put),
+            _ => products::<VNNI, T, 8>(s, columns, units, put),
         });
     });
 }

@@ -1,0 +1,168 @@
+//! Products of many rows with matrices of `f16` and `bf16`, as integers of 16 bits: an instruction adds 16 products of them in pairs, where one
+//! of floats adds 8.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::activations::{BLOCK, each_largest, largest};
+use super::floats::{self, Float};
+use super::set::{Set, compiled};
+use super::types::{self, EIGHT};
+use super::{DEPTH, Put, Row, WIDTH, resize};
+use crate::math::WHOLE;
+
+/// The largest numbers. The sum of the products of [`BLOCK`] of them fits in 32 bits.
+const MOST_OF_ROWS: f32 = 4095.0;
+const MOST_OF_COLUMNS: f32 = 16383.0;
+
+/// The pairs of a block.
+const PAIRS: usize = BLOCK / 2;
+/// The pairs that are multiplied without a branch.
+const STEP: usize = 4;
+/// The rows, and the vectors of columns, that are multiplied at a time.
+const ROWS: usize = 2;
+const V: usize = 4;
+
+/// Pairs of some rows of activations, times scales.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Words {
+    pairs: [[i32; ROWS]; PAIRS],
+    /// NaN or infinite if one of the values is.
+    scales: [f32; ROWS],
+}
+
+/// What is multiplied by a panel.
+pub(super) type WordsPart = [Words; DEPTH / BLOCK];
+
+/// Rounds rows: the first parts of all, then the next of all, and so on. (The last row is repeated.)
+pub(super) fn round<'a, 'b, S: Set>(
+    s: S,
+    n: usize,
+    row: impl Fn(usize) -> &'a [f32],
+    to: &'b mut Vec<WordsPart>,
+) -> &'b [WordsPart] {
+    let together = n.div_ceil(ROWS);
+    let (to, ahead) = (resize(to, together * row(0).len() / DEPTH), size_of_val(row(0)) * ROWS); // the rows that come next
+    for i in 0..together {
+        let rows: [&[f32]; ROWS] = std::array::from_fn(|r| row((i * ROWS + r).min(n - 1)));
+        let to = to.iter_mut().skip(i).step_by(together);
+        compiled!(s, {
+            for (to, from) in to.zip((0..).step_by(DEPTH)) {
+                // One row after the other: of both at once, the compiler takes numbers of each one by one.
+                let mut all = [[(0.0, [0; PAIRS]); ROWS]; DEPTH / BLOCK];
+                for (r, row) in rows.iter().enumerate() {
+                    for (to, from) in all.iter_mut().zip(row[from..].as_chunks().0) {
+                        types::fetch(s, from, ahead);
+                        to[r] = rounded(from);
+                    }
+                }
+                for (to, [(a, first), (b, second)]) in to.iter_mut().zip(all) {
+                    to.scales = [a, b];
+                    for ((to, first), second) in to.pairs.iter_mut().zip(first).zip(second) {
+                        *to = [first, second];
+                    }
+                }
+            }
+        });
+    }
+    to
+}
+
+/// A scale and pairs.
+#[inline(always)]
+fn rounded(from: &[f32; BLOCK]) -> (f32, [i32; PAIRS]) {
+    let most = largest(from.as_chunks::<EIGHT>().0.iter().copied());
+    let by = if most > 0.0 { MOST_OF_ROWS / most } else { 0.0 };
+    let mut words = [0; BLOCK];
+    for (to, x) in words.iter_mut().zip(from) {
+        *to = whole(x * by);
+    }
+    (most / MOST_OF_ROWS, bytemuck::cast(words))
+}
+
+/// The nearest integer.
+#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are the number")]
+#[inline(always)]
+fn whole(x: f32) -> u16 {
+    (x + WHOLE).to_bits() as u16
+}
+
+/// The products of columns and `n` rows of activations.
+pub(super) fn product<S: Set, T: Float>(
+    s: S,
+    columns: &[&[u8]; WIDTH],
+    (n, rows): (usize, &[WordsPart]),
+    (panel, sums): (&mut Vec<Row>, &mut Vec<Row>),
+    put: Put<'_>,
+) {
+    let (panel, sums) = (resize(panel, DEPTH), resize(sums, n));
+    sums.fill(Row::zeroed());
+    for (rows, from) in rows.chunks_exact(n.div_ceil(ROWS)).zip((0..).step_by(DEPTH)) {
+        floats::unpack::<S, T>(s, columns, from, panel);
+        let (panel, sums) = (&mut *panel, &mut *sums);
+        compiled!(s, {
+            let scales = shrink(panel);
+            for (rows, sums) in rows.iter().zip(sums.chunks_mut(ROWS)) {
+                tile(s, rows, (panel, &scales), sums);
+            }
+        });
+    }
+    sums.iter().enumerate().for_each(|(i, sums)| put(i, &sums.0));
+}
+
+/// Rounds the numbers of a panel, of which the first half has pairs then, and returns the scales of its columns.
+#[inline(always)]
+fn shrink(panel: &mut [Row]) -> Row {
+    let most = each_largest(panel.iter().map(|row| row.0));
+    let (mut by, mut scales) = ([0.0; WIDTH], Row::zeroed());
+    for ((by, scale), most) in by.iter_mut().zip(&mut scales.0).zip(most) {
+        (*by, *scale) = (if most > 0.0 { MOST_OF_COLUMNS / most } else { 0.0 }, most / MOST_OF_COLUMNS);
+    }
+    for k in 0..panel.len() / 2 {
+        let [a, b] = [panel[2 * k].0, panel[2 * k + 1].0];
+        for i in 0..WIDTH {
+            panel[k].0[i] = f32::from_bits(u32::from(whole(a[i] * by[i])) | u32::from(whole(b[i] * by[i])) << 16);
+        }
+    }
+    scales
+}
+
+/// Adds the products of rows and a panel.
+#[inline(always)]
+fn tile<S: Set>(s: S, rows: &WordsPart, (panel, scales): (&[Row], &Row), to: &mut [Row]) {
+    let panel: &[[S::Ints; V]] = bytemuck::cast_slice::<_, S::Ints>(panel).as_chunks().0;
+    let mut sums = [[S::Floats::zeroed(); V]; ROWS];
+    for (x, panel) in rows.iter().zip(panel.as_chunks::<PAIRS>().0) {
+        let mut products = [[s.ints(0); V]; ROWS];
+        let mut steps = panel.as_chunks().0.iter().zip(x.pairs.as_chunks().0);
+        if let Some((panel, rows)) = steps.next() {
+            add(s, panel, rows, &mut products); // to zeros, which takes no instruction
+        }
+        for (panel, rows) in steps {
+            add(s, panel, rows, &mut products);
+        }
+        for ((sums, products), scale) in sums.iter_mut().zip(products).zip(x.scales) {
+            for (sum, product) in sums.iter_mut().zip(products) {
+                *sum = s.mul_add(s.convert(product), s.floats(scale), *sum);
+            }
+        }
+    }
+    let scales: &[S::Floats] = bytemuck::cast_slice(&scales.0);
+    for (to, sums) in to.iter_mut().zip(sums) {
+        let to: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut to.0);
+        for ((to, sum), scale) in to.iter_mut().zip(sums).zip(scales) {
+            *to = s.mul_add(sum, *scale, *to);
+        }
+    }
+}
+
+/// Adds the products of some pairs of each row and of each column.
+#[inline(always)]
+fn add<S: Set>(s: S, panel: &[[S::Ints; V]; STEP], rows: &[[i32; ROWS]; STEP], to: &mut [[S::Ints; V]; ROWS]) {
+    for (panel, rows) in panel.iter().zip(rows) {
+        let x = [s.ints(rows[0]), s.ints(rows[1])];
+        for (v, w) in panel.iter().enumerate() {
+            (to[0][v], to[1][v]) = (s.end(to[0][v], *w, x[0]), s.end(to[1][v], *w, x[1]));
+        }
+    }
+}
