@@ -144,10 +144,18 @@ fn map_custom_inplace_writes_only_its_operand() {
             assert_eq!(operands.len(), 8);
             out.for_each(|(i, row)| (0..8).for_each(|n| add(row, operands.rows(n).row(i))));
         });
-        let outputs = [one, two, three, many].map(|y| ctx.cont(y.unwrap()).unwrap());
+        // With gaps between them, rows don't lie together.
+        let runs = ctx.map_custom1_inplace::<f32>(target(), CustomOptions::new(), move |out| {
+            let [n, rows, ..] = out.shape();
+            out.runs().for_each(|(_, numbers)| {
+                assert!(numbers.len() == n || layout == Layout::Plain && numbers.len() <= n * rows, "{layout:?}");
+                numbers.iter_mut().for_each(|x| *x = -*x);
+            });
+        });
+        let outputs = [one, two, three, many, runs].map(|y| ctx.cont(y.unwrap()).unwrap());
         let got = lab.run_all(&outputs).unwrap();
         let shape = at(shape);
-        for (got, factor) in got.iter().zip([0.0, 1.0, 2.0, 8.0]) {
+        for (got, factor) in got.iter().zip([0.0, 1.0, 2.0, 8.0, 0.0]) {
             let want = Array::of(shape, |i| {
                 let [i0, i1, i2, i3] = at(i);
                 let x = x.at([i0 + 1, i1, i2, i3]);
@@ -263,9 +271,20 @@ fn custom_gives_each_row_to_one_task() {
             }
             rows_in.lock().unwrap().extend(part);
         });
+        let (runs, runs_in) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let keep = (Arc::clone(&runs), Arc::clone(&runs_in));
+        let z = ctx.custom::<i8>(&[], shape, how, move |out, _| {
+            let mut n = 0;
+            for ([i1, i2, i3], numbers) in out.runs() {
+                assert!(numbers.iter().all(|x| *x == 0));
+                n += 1;
+                keep.0.lock().unwrap().extend((0..numbers.len() / 3).map(|row| [i1 + row, i2, i3]));
+            }
+            keep.1.lock().unwrap().push(n);
+        });
         // Another operation for all threads: C chooses their number per graph.
         let x = ctx.input("x", DType::F32, [8]).unwrap();
-        let graph = ctx.graph([y.unwrap(), ctx.add(x, x).unwrap()]).unwrap();
+        let graph = ctx.graph([y.unwrap(), z.unwrap(), ctx.add(x, x).unwrap()]).unwrap();
         let mut sched = sched(threads);
         let mut run = sched.alloc(&graph).unwrap();
         run.set(x, &[0.0_f32; 8]).unwrap();
@@ -274,6 +293,10 @@ fn custom_gives_each_row_to_one_task() {
         let rows = rows.lock().unwrap();
         assert_eq!(rows.len() as i64, shape[1] * shape[2] * shape[3]);
         assert_eq!(rows.iter().collect::<HashSet<_>>().len(), rows.len(), "each once");
+        let (runs, planes) = (runs.lock().unwrap(), usize::try_from(shape[2] * shape[3]).unwrap());
+        assert_eq!((runs.len(), runs.iter().collect::<HashSet<_>>()), (rows.len(), rows.iter().collect()), "{how:?}");
+        let one_of_each_plane = runs_in.lock().unwrap().iter().all(|n| *n == planes);
+        assert!(one_of_each_plane || how.split != Some(1), "{runs_in:?} of {planes}: {how:?}");
     }
 }
 

@@ -146,7 +146,7 @@ impl<'a, T: Element> RowsMut<'a, T> {
     /// # use ggml::prelude::*;
     /// use ggml::ops::CustomOptions;
     /// # let ctx = Context::new();
-    /// let all = CustomOptions::new().with_tasks(1);
+    /// let all = CustomOptions::new().with_n_tasks(1);
     /// let y = ctx.custom::<f32>(&[], [2, 3, 2], all, |out, _| {
     ///     for ([_, plane, _], rows) in out.runs() {
     ///         assert_eq!(rows.len(), 2 * 3);
