@@ -147,10 +147,10 @@ fn map_custom_inplace_writes_only_its_operand() {
         // With gaps between them, rows don't lie together.
         let runs = ctx.map_custom1_inplace::<f32>(target(), CustomOptions::new(), move |out| {
             let [n, rows, ..] = out.shape();
-            out.runs().for_each(|(_, numbers)| {
+            for (_, numbers) in out.runs() {
                 assert!(numbers.len() == n || layout == Layout::Plain && numbers.len() <= n * rows, "{layout:?}");
                 numbers.iter_mut().for_each(|x| *x = -*x);
-            });
+            }
         });
         let outputs = [one, two, three, many, runs].map(|y| ctx.cont(y.unwrap()).unwrap());
         let got = lab.run_all(&outputs).unwrap();
