@@ -149,7 +149,9 @@ fn map_custom_inplace_writes_only_its_operand() {
             let [n, rows, ..] = out.shape();
             for (_, numbers) in out.runs() {
                 assert!(numbers.len() == n || layout == Layout::Plain && numbers.len() <= n * rows, "{layout:?}");
-                numbers.iter_mut().for_each(|x| *x = -*x);
+                for x in numbers {
+                    *x = -*x;
+                }
             }
         });
         let outputs = [one, two, three, many, runs].map(|y| ctx.cont(y.unwrap()).unwrap());
