@@ -68,8 +68,8 @@ impl Task {
         self.left + self.part.run * self.part.runs
     }
 
-    /// Takes the next rows, up to `most` of the same plane: the index of the first in the upper three dimensions, its first element, and how many
-    /// they are. They are initialised.
+    /// Takes the next rows, up to `most` of the same plane: the index of the first in the upper three dimensions, its
+    /// first element, and how many they are. They are initialised.
     fn take(&mut self, most: usize) -> Option<([usize; 3], *mut u8, usize)> {
         let ([_, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.t.nb());
         if self.left == 0 {
@@ -85,8 +85,8 @@ impl Task {
         self.next = if i1 + rows < n1 { [i1 + rows, i2, i3] } else { [0, (i2 + 1) % n2, i3 + (i2 + 1) / n2] };
         let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
         if !self.in_place {
-            // SAFETY: the tensor has no gaps, so these bytes are rows of the part, one after the other, in host memory; nothing else
-            // uses them (the `# Safety` of `new`), because each is taken once.
+            // SAFETY: the tensor has no gaps, so these bytes are rows of the part, one after the other in a plane, in
+            // host memory; nothing else uses them (the `# Safety` of `new`), because each is taken once.
             unsafe { ptr::write_bytes(row, 0, nb1 * rows) };
         }
         Some((i, row, rows))
@@ -139,8 +139,8 @@ impl<'a, T: Element> RowsMut<'a, T> {
         self.task.ne
     }
 
-    /// The same rows, but as long slices: each has those rows of a plane that lie together in memory, with the index of the first. Where rows are
-    /// short, that takes less time.
+    /// The same rows, but as long slices: each has those rows of a plane that lie together in memory, with the index of
+    /// the first. Where rows are short, that takes less time.
     ///
     /// ```
     /// # use ggml::prelude::*;
@@ -167,8 +167,9 @@ impl<'a, T: Element> RowsMut<'a, T> {
     /// Takes up to `most` rows. If these are several, rows must have no gaps between them.
     fn rows(&mut self, most: usize) -> Option<([usize; 3], &'a mut [T])> {
         let (i, row, rows) = self.task.take(most)?;
-        // SAFETY: the pointer is to rows of `ne[0]` contiguous elements of `T` (the `# Safety` of both `new`), one after the other (what is said
-        // above), which are initialised and which nothing else uses for 'a: each is taken once. All bit patterns are valid.
+        // SAFETY: the pointer is to rows of `ne[0]` contiguous elements of `T` (the `# Safety` of both `new`), one after
+        // the other in a plane (several only if there are no gaps, which the caller sees to), which are initialised and
+        // which nothing else uses for 'a: each is taken once. All bit patterns are valid.
         Some((i, unsafe { ffi::slice_mut(row.cast::<T>(), self.task.ne[0] * rows) }))
     }
 }
