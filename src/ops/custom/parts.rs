@@ -160,17 +160,17 @@ impl<'a, T: Element> RowsMut<'a, T> {
     /// # Ok::<(), ggml::Error>(())
     /// ```
     pub fn runs(mut self) -> impl Iterator<Item = ([usize; 3], &'a mut [T])> {
-        let together = self.task.t.nb()[1] == size_of::<T>() * self.task.ne[0];
-        std::iter::from_fn(move || self.rows(if together { usize::MAX } else { 1 }))
+        std::iter::from_fn(move || self.rows(usize::MAX))
     }
 
-    /// Takes up to `most` rows. If these are several, rows must have no gaps between them.
+    /// Takes up to `most` rows of a plane, but only one where there may be gaps between them.
     fn rows(&mut self, most: usize) -> Option<([usize; 3], &'a mut [T])> {
-        let (i, row, rows) = self.task.take(most)?;
-        // SAFETY: the pointer is to rows of `ne[0]` contiguous elements of `T` (the `# Safety` of both `new`), one after
-        // the other in a plane (several only if there are no gaps, which the caller sees to), which are initialised and
-        // which nothing else uses for 'a: each is taken once. All bit patterns are valid.
-        Some((i, unsafe { ffi::slice_mut(row.cast::<T>(), self.task.ne[0] * rows) }))
+        let (n, nb1) = (self.task.ne[0], self.task.t.nb()[1]);
+        let (i, row, rows) = self.task.take(if nb1 == size_of::<T>() * n { most } else { 1 })?;
+        // SAFETY: the pointer is to rows of `n` contiguous elements of `T` (the `# Safety` of both `new`), one after the
+        // other without gaps if they are several (asked above), which are initialised and which nothing else uses for
+        // 'a: each is taken once. All bit patterns are valid.
+        Some((i, unsafe { ffi::slice_mut(row.cast::<T>(), n * rows) }))
     }
 }
 

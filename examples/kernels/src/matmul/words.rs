@@ -42,7 +42,8 @@ pub(super) fn round<'a, 'b, S: Set>(
     to: &'b mut Vec<WordsPart>,
 ) -> &'b [WordsPart] {
     let together = n.div_ceil(ROWS);
-    let (to, ahead) = (resize(to, together * row(0).len() / DEPTH), size_of_val(row(0)) * ROWS); // the rows that come next
+    let ahead = size_of_val(row(0)) * ROWS; // the rows that come next
+    let to = resize(to, together * row(0).len() / DEPTH);
     for i in 0..together {
         let rows: [&[f32]; ROWS] = std::array::from_fn(|r| row((i * ROWS + r).min(n - 1)));
         let to = to.iter_mut().skip(i).step_by(together);
