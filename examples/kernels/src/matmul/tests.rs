@@ -273,6 +273,25 @@ fn products_of_halves_are_about_as_exact_as_ggmls() {
     }
 }
 
+/// Where all numbers are the largest of their blocks, sums of integers are the largest that there are.
+#[test]
+fn the_largest_sums_fit() {
+    let (depth, columns) = (512, 32);
+    for (dtype, rows) in TYPES.into_iter().flat_map(|dtype| [1, 4, 9, 20].map(|rows| (dtype, rows))) {
+        for sign in [1.0, -1.0] {
+            let w = dtype.quantize(&vec![1.0; depth * columns], depth, None);
+            let w = w.or_else(|_| dtype.quantize(&vec![1.0; depth * columns], depth, Some(&vec![1.0; depth]))).unwrap();
+            let one = dtype.dequantize(&w).unwrap()[0];
+            let weights = matrix(dtype, [depth, columns], &w);
+            for level in levels() {
+                let found = product(level, &weights, &vec![sign; depth * rows], depth, 1);
+                let expected = vec![f64::from(sign * one) * depth as f64; rows * columns];
+                close(&found, &expected, 0.02, &format!("{level:?} {dtype} {rows} {sign}"));
+            }
+        }
+    }
+}
+
 #[test]
 fn what_the_kernels_do_not_compute_ggml_does() {
     assert!(!multiplies(DType::Q2_K, [256, 32, 1, 1]) && !multiplies(DType::Q8_0, [256, 33, 1, 1]));
