@@ -45,7 +45,7 @@ pub(super) fn quantise<S: Set, T: Type>(s: S, row: &[f32], to: &mut [Block]) {
         for (to, from) in to.chunks_exact_mut(together).zip(row.as_chunks::<BLOCK>().0.chunks_exact(together)) {
             let most = most::<S, T>(from);
             for (to, from) in to.iter_mut().zip(from) {
-                to.numbers = s.round(from, factor(most));
+                to.numbers = s.round(from, factor(most, 127.0));
                 let [first, second] = s.sums_of_bytes(bytemuck::pod_read_unaligned(bytemuck::bytes_of(&to.numbers)));
                 to.sums = match T::HALVES {
                     2 => bytemuck::cast([first as i16, second as i16]),
@@ -97,8 +97,8 @@ pub(super) fn each_largest<const N: usize>(lists: impl Iterator<Item = [f32; N]>
     all
 }
 
-/// What makes 127 of the largest number.
+/// What makes `most` of the largest number.
 #[inline(always)]
-pub(super) fn factor(largest: f32) -> f32 {
-    if largest > 0.0 { 127.0 / largest } else { 0.0 }
+pub(super) fn factor(largest: f32, most: f32) -> f32 {
+    if largest > 0.0 { most / largest } else { 0.0 }
 }

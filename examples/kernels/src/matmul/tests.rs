@@ -46,6 +46,12 @@ pub(crate) fn rounding(level: Level, dtype: DType, rows: usize) -> (usize, Optio
     (together, pair.filter(|_| avx2))
 }
 
+/// A block rounded to so many steps up to `most`.
+fn in_steps(block: &[f32], most: f32, steps: f32) -> Vec<f32> {
+    let by = if most > 0.0 { steps / most } else { 0.0 };
+    block.iter().map(|x| (x * by).round_ties_even() * (most / steps)).collect()
+}
+
 /// Blocks of so many numbers rounded to 127 steps, or to so many for the sum of two.
 pub(crate) fn rounded(x: &[f32], (block, pair): (usize, Option<f32>)) -> Vec<f32> {
     let round = |block: &[f32]| {
@@ -53,8 +59,7 @@ pub(crate) fn rounded(x: &[f32], (block, pair): (usize, Option<f32>)) -> Vec<f32
         if let Some(pair) = pair {
             most = block.chunks(2).fold(most, |most, x| most.max((x[0] + x[1]).abs() * (127.0 / pair)));
         }
-        let by = if most > 0.0 { 127.0 / most } else { 0.0 };
-        block.iter().map(|x| (x * by).round_ties_even() * (most / 127.0)).collect::<Vec<_>>()
+        in_steps(block, most, 127.0)
     };
     x.chunks(block).flat_map(round).collect()
 }
@@ -62,17 +67,16 @@ pub(crate) fn rounded(x: &[f32], (block, pair): (usize, Option<f32>)) -> Vec<f32
 /// The matrix and the activations that are multiplied: as they are, as the blocks stand for them, or, of many rows with matrices of halves,
 /// rounded to so many steps of the largest number.
 fn factors(level: Level, dtype: DType, rows: usize, [w, x]: [&[f32]; 2]) -> [Vec<f32>; 2] {
-    let in_steps = |numbers: &[f32], block, steps| {
+    let rounded_to = |numbers: &[f32], block, steps| {
         let round = |block: &[f32]| {
             let most = block.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-            let by = if most > 0.0 { steps / most } else { 0.0 };
-            block.iter().map(|x| (x * by).round_ties_even() * (most / steps)).collect::<Vec<_>>()
+            in_steps(block, most, steps)
         };
         numbers.chunks(block).flat_map(round).collect()
     };
     match dtype {
         DType::F16 | DType::BF16 if level == Level::Avx2 && rows > 8 => {
-            [in_steps(w, 256, 16383.0), in_steps(x, 32, 4095.0)]
+            [rounded_to(w, 256, 16383.0), rounded_to(x, 32, 4095.0)]
         }
         _ if is_float(dtype) => [w.to_vec(), x.to_vec()],
         _ => [w.to_vec(), rounded(x, rounding(level, dtype, rows))],

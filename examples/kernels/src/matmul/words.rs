@@ -3,7 +3,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::activations::{BLOCK, each_largest, largest};
+use super::activations::{BLOCK, each_largest, factor, largest};
 use super::floats::{self, Float};
 use super::set::{Set, compiled};
 use super::types::{self, EIGHT};
@@ -73,7 +73,7 @@ pub(super) fn round<'a, 'b, S: Set>(
 #[inline(always)]
 fn rounded(from: &[f32; BLOCK]) -> (f32, [i32; PAIRS]) {
     let most = largest(from.as_chunks::<EIGHT>().0.iter().copied());
-    let by = if most > 0.0 { MOST_OF_ROWS / most } else { 0.0 };
+    let by = factor(most, MOST_OF_ROWS);
     let mut words = [0; BLOCK];
     for (to, x) in words.iter_mut().zip(from) {
         *to = whole(x * by);
@@ -117,7 +117,7 @@ fn shrink(panel: &mut [Row]) -> Row {
     let most = each_largest(panel.iter().map(|row| row.0));
     let (mut by, mut scales) = ([0.0; WIDTH], Row::zeroed());
     for ((by, scale), most) in by.iter_mut().zip(&mut scales.0).zip(most) {
-        (*by, *scale) = (if most > 0.0 { MOST_OF_COLUMNS / most } else { 0.0 }, most / MOST_OF_COLUMNS);
+        (*by, *scale) = (factor(most, MOST_OF_COLUMNS), most / MOST_OF_COLUMNS);
     }
     for k in 0..panel.len() / 2 {
         let [a, b] = [panel[2 * k].0, panel[2 * k + 1].0];

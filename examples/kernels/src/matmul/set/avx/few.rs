@@ -56,7 +56,7 @@ fn quantise<const VNNI: u8, T: Type>(s: Avx<VNNI>, row: &[f32], to: &mut [Unit])
         let most = activations::most::<Avx<VNNI>, T>(from);
         to.scale = most / 127.0;
         for (b, from) in from.iter().enumerate() {
-            to.numbers[b] = s.round(from, activations::factor(most));
+            to.numbers[b] = s.round(from, activations::factor(most, 127.0));
             let [first, second] = s.sums_of_bytes(bytemuck::cast(to.numbers[b]));
             [to.sums[0][b], to.sums[1][b]] = [first as i16, second as i16];
         }
