@@ -70,7 +70,7 @@ impl ModelWeights {
         how: FlashAttnOptions<'c>,
     ) -> ggml::Result<Tensor<'c>> {
         let own = self.kernels.get(w.index()).is_some_and(|own| *own);
-        if own { kernels::flash_attn_ext(ctx, q, k, v, how) } else { ctx.flash_attn_ext(q, k, v, how) }
+        if own { kernels::flash_attn_ext(ctx, [q, k, v], how) } else { ctx.flash_attn_ext(q, k, v, how) }
     }
 }
 

@@ -101,11 +101,15 @@ fn main() -> Result<()> {
                 });
             }
             drop(running);
-            let most = plain_read(threads);
+            let (most, peak) = (plain_read(threads), multiply_adds(threads));
             bar.suspend(|| {
                 println!("\n{dtype}, {threads} threads, {:.0} MB, tokens per second:", size as f64 / 1e6);
                 println!("{}", table::speeds(&cli.requests, &rows));
                 println!("a plain read of memory by so many threads: {:.1} GB/s", most / 1e9);
+                let tokens = 0.9 * peak * 1e9 / operations(&cli);
+                println!(
+                    "multiply-adds alone: {peak:.0} GFLOP/s; 90 % of them are {tokens:.0} tokens of a prompt per second"
+                );
                 println!("{}", table::ratios(dtype, threads, &cli.requests, &rows));
             });
         }
@@ -141,14 +145,23 @@ fn make(program: &Path, file: &Path, dtype: &str, cli: &Cli) -> Result<u64> {
         ensure!(command.status()?.success(), "{command:?} failed");
     }
     let all = std::fs::metadata(file)?.len() as f64;
-    let (width, layers) = (cli.width as f64, cli.layers as f64);
-    let (attention, network) = (2.0 + 2.0 / 4.0, 3.0 * 3.0);
-    // An expert is a third of the usual network.
-    let (read, held) = if cli.experts { (network, 8.0 / 3.0 * network) } else { (network, network) };
-    let [read, held] = [read, held].map(|networks| layers * width * width * (attention + networks));
+    let [read, held] = in_layers(cli);
     // The embedding and the output are alike.
-    let output = 32_000.0 * width;
+    let output = 32_000.0 * cli.width as f64;
     Ok((all * (read + output) / (held + 2.0 * output)) as u64)
+}
+
+/// The numbers in matrices of layers: those that a token is multiplied by, and all.
+fn in_layers(cli: &Cli) -> [f64; 2] {
+    let (attention, network) = (2.0 + 2.0 / 4.0, 3.0 * 3.0);
+    // An expert is a third of the usual network; a token takes three of eight.
+    let held = if cli.experts { 8.0 / 3.0 * network } else { network };
+    [network, held].map(|networks| (cli.layers * cli.width * cli.width) as f64 * (attention + networks))
+}
+
+/// The operations of a token of a prompt, without attention. (Only the last one is multiplied by the output.)
+fn operations(cli: &Cli) -> f64 {
+    2.0 * in_layers(cli)[0]
 }
 
 fn median(mut seconds: Vec<f64>) -> f64 {
@@ -160,15 +173,30 @@ fn median(mut seconds: Vec<f64>) -> f64 {
 fn plain_read(threads: usize) -> f64 {
     // Not zeros: the system would give them one page for all.
     let lists: Vec<Vec<u64>> = (1..=threads).map(|i| vec![i as u64; 32 << 20]).collect();
-    let mut best = 0.0_f64;
+    let seconds = best(threads, |i| {
+        black_box(lists[i].iter().fold(0_u64, |sum, x| sum.wrapping_add(*x)));
+    });
+    (threads * (256 << 20)) as f64 / seconds
+}
+
+/// 10^9 operations per second of a loop of multiply-adds in each thread, the best of five; 0 without AVX2 or NEON.
+fn multiply_adds(threads: usize) -> f64 {
+    let operations = peak::multiply_adds().unwrap_or_default();
+    operations * threads as f64 / best(threads, |_| drop(peak::multiply_adds()))
+}
+
+/// The seconds that so many threads take at once, the best of five.
+fn best(threads: usize, work: impl Fn(usize) + Sync) -> f64 {
+    let mut best = f64::INFINITY;
     for _ in 0..5 {
         let start = Instant::now();
         thread::scope(|scope| {
-            for list in &lists {
-                scope.spawn(|| black_box(list.iter().fold(0_u64, |sum, x| sum.wrapping_add(*x))));
+            for i in 0..threads {
+                let work = &work;
+                scope.spawn(move || work(i));
             }
         });
-        best = best.max((lists.len() * (256 << 20)) as f64 / start.elapsed().as_secs_f64());
+        best = best.min(start.elapsed().as_secs_f64());
     }
     best
 }

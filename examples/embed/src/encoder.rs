@@ -82,7 +82,7 @@ impl<'c> Batch<'c> {
         x = encoder.norm(x, "token_embd_norm")?;
         for (i, layer) in layers.iter().enumerate() {
             x = match layer {
-                Some(layer) => layer.apply(ctx, x, mask)?,
+                Some(layer) => layer.apply(ctx, x, rows)?,
                 None => encoder.layer(x, i)?,
             };
         }

@@ -6,17 +6,19 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use ggml::Quantize as _;
 use ggml::gguf::Reader;
+use ggml::ops::FlashAttnOptions;
 use ggml::{Context, DType, Tensor};
-use kernels::{Attention, Linear, Part, Then};
+use kernels::{Linear, Part, Then};
 
 use crate::config::Config;
 
-/// A layer as seven custom operations: each norm is one, too.
+/// A layer as seven custom operations: attention is one, and so is each norm.
 #[derive(Debug)]
 pub struct Layer {
     /// Queries, keys and values, concatenated.
     qkv: Arc<Linear>,
-    attention: Attention,
+    heads: i64,
+    scale: f32,
     output: Arc<Linear>,
     up: Arc<Linear>,
     down: Arc<Linear>,
@@ -28,7 +30,7 @@ impl Layer {
     /// # Errors
     /// If the file does not have it, or with other shapes.
     pub fn read(file: &mut Reader<File>, config: &Config, n: usize) -> Result<Self> {
-        let (width, heads) = (usize::try_from(config.width)?, usize::try_from(config.heads)?);
+        let width = usize::try_from(config.width)?;
         let mut read = Read { file, layer: n };
         let qkv = read.linear(&["attn_q", "attn_k", "attn_v"], width, Then::Nothing)?;
         let norm = read.norm("attn_output_norm", config)?;
@@ -40,8 +42,7 @@ impl Layer {
             qkv.columns() == 3 * width && output.columns() == width && down.columns() == width,
             "the weights' shapes are none of such a model"
         );
-        let attention = Attention::new(width, heads, config.scale())?;
-        Ok(Self { qkv, attention, output, up, down })
+        Ok(Self { qkv, heads: config.heads, scale: config.scale(), output, up, down })
     }
 
     /// The layer's output, `[width, tokens, sentences]` as its input `x`.
@@ -50,7 +51,14 @@ impl Layer {
     /// If the operands have other shapes.
     pub fn apply<'c>(&self, ctx: &'c Context, x: Tensor<'c>, mask: Option<Tensor<'c>>) -> Result<Tensor<'c>> {
         let qkv = self.qkv.apply(ctx, x, None)?;
-        let attended = self.attention.apply(ctx, qkv, mask)?;
+        let [width, tokens, sentences, _] = x.ne();
+        let [_, row, plane, _] = qkv.nb();
+        let shape = [width / self.heads, tokens, self.heads, sentences];
+        let size = usize::try_from(shape[0])? * size_of::<f32>();
+        let part = |i| ctx.view(qkv, shape, [row, size, plane], i * row / 3);
+        let how = FlashAttnOptions::new(self.scale).with_mask(mask);
+        let attended = kernels::flash_attn_ext_own(ctx, [part(0)?, part(1)?, part(2)?], how)?;
+        let attended = ctx.reshape(attended, x.ne())?;
         let x = self.output.apply(ctx, attended, Some(x))?;
         let up = self.up.apply(ctx, x, None)?;
         self.down.apply(ctx, up, Some(x))

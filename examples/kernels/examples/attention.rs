@@ -81,7 +81,7 @@ fn attend(
     let [k_by_head, v_by_head] = [ctx.permute(k_in, [0, 2, 1, 3])?, ctx.permute(v_in, [0, 2, 1, 3])?];
     let how = FlashAttnOptions::new(0.3).with_mask(mask_in);
     let y = if own {
-        kernels::flash_attn_ext_own(&ctx, q_in, k_by_head, v_by_head, how)?
+        kernels::flash_attn_ext_own(&ctx, [q_in, k_by_head, v_by_head], how)?
     } else {
         ctx.flash_attn_ext(q_in, k_by_head, v_by_head, how)?
     };

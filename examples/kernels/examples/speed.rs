@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ggml::{Backend, BufferType, Context, DType, Device, Quantize as _, Sched, Weights, WeightsBuilder};
-use pulp::Simd;
 
 /// The bytes of a matrix that no cache holds.
 const FAR: usize = 96 << 20;
@@ -120,46 +119,13 @@ fn now() -> Result<Duration> {
     Ok(Duration::new(u64::try_from(time.tv_sec)?, u32::try_from(time.tv_nsec)?))
 }
 
-#[cfg(target_arch = "aarch64")]
-type Vectors = pulp::aarch64::Neon;
-#[cfg(target_arch = "x86_64")]
-type Vectors = pulp::x86::V3;
-
 /// What a loop of multiply-adds reaches alone, in 10^9 operations a second; 0 without AVX2 or NEON.
 fn peak(rounds: usize) -> Result<f64> {
-    const RUNS: u32 = 2_000_000;
-    const SUMS: u32 = 12;
-    let Some(simd) = Vectors::try_new() else { return Ok(0.0) };
-    let mut times = Vec::new();
+    let (mut times, mut operations) = (Vec::new(), 0.0);
     for _ in 0..rounds {
         let start = now()?;
-        let sums = simd.vectorize(Peak { simd, runs: RUNS });
+        operations = peak::multiply_adds().unwrap_or_default();
         times.push(now()?.saturating_sub(start).as_secs_f64());
-        std::hint::black_box(sums);
     }
-    let lanes = u32::try_from(Vectors::F32_LANES)?;
-    Ok(f64::from(RUNS) * f64::from(SUMS * lanes) * 2.0 / median(times) / 1e9)
-}
-
-struct Peak {
-    simd: Vectors,
-    runs: u32,
-}
-
-impl pulp::NullaryFnOnce for Peak {
-    type Output = [<Vectors as Simd>::f32s; 12];
-
-    #[expect(clippy::inline_always, reason = "what is not inlined is not compiled for the processor's vectors")]
-    #[inline(always)]
-    fn call(self) -> Self::Output {
-        let Self { simd, runs } = self;
-        let mut sums = std::hint::black_box([simd.splat_f32s(0.0); 12]);
-        let (a, b) = (simd.splat_f32s(std::hint::black_box(1.5)), simd.splat_f32s(std::hint::black_box(0.5)));
-        for _ in 0..runs {
-            for sum in &mut sums {
-                *sum = simd.mul_add_f32s(a, b, *sum);
-            }
-        }
-        sums
-    }
+    Ok(operations / median(times))
 }

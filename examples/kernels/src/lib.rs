@@ -2,16 +2,13 @@
 #![allow(clippy::indexing_slicing, reason = "arithmetic with indices is what this is")]
 #![allow(clippy::inline_always, reason = "what is not inlined is not compiled for the processor's vectors")]
 
-mod attention;
 mod flash;
-mod kernel;
 mod linear;
 mod math;
 mod matmul;
 #[cfg(test)]
 mod tests;
 
-pub use attention::Attention;
 pub use flash::{flash_attn_ext, flash_attn_ext_own};
 pub use linear::{Linear, Part, Then};
 pub use matmul::{describe, mul_mat, mul_mat_id, mul_mat_own, multiplies, multiplies_experts};

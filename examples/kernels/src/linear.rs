@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result, ensure};
 use ggml::ops::{CustomOptions, Operands, RowsMut};
 use ggml::{Context, DType, Tensor};
 
-use super::kernel::{Kernel, dense};
 use super::math;
-use super::matmul::{Level, Set, UnpackedPanels, WIDTH, level};
+use super::matmul::set::{compiled, with_set};
+use super::matmul::{Level, Set as _, UnpackedPanels, WIDTH, has_dense_rows, level};
 
 /// The number of rows whose results stay in the cache together.
 const BLOCK: usize = 72;
@@ -109,27 +109,38 @@ impl Linear {
         let expected = matches!(self.then, Then::AddNorm { .. }).then_some(shape);
         ensure!(and.map(Tensor::ne) == expected, "the operand to add should have the shape {expected:?}");
         for t in [x].into_iter().chain(and) {
-            dense(t, DType::F32)?;
+            ensure!(t.dtype() == DType::F32, "an operand should have the type f32, but has {}", t.dtype());
+            ensure!(has_dense_rows(t), "an operand of shape {:?} has rows that are not contiguous; use `cont`", t.ne());
         }
         let rows = n1 * n2 * n3;
         let fits = |part: &Part| part.weights.dtype == DType::F32 && part.bias.len().is_multiple_of(WIDTH);
         let shared = rows <= FEW && self.parts.iter().all(fits);
         let how = CustomOptions::new();
         let (width, split) = if shared { (i64::try_from(WIDTH)?, how.with_split(1)) } else { (columns, how) };
-        let (product, norm) = (Product(Arc::clone(self)), Norm(Arc::clone(self)));
-        let product = product.operation(self.level, split, ctx, &[x], [width, columns / width, rows, 1])?;
+        let product = self.operation(split, ctx, &[x], [width, columns / width, rows, 1])?;
         let product = ctx.reshape(product, shape)?;
-        let Some(and) = and else { return Ok(product) };
-        norm.operation(self.level, how, ctx, &[product, and], shape)
+        and.map_or(Ok(product), |and| self.operation(how, ctx, &[product, and], shape))
     }
-}
 
-/// The product with all matrices. Rows of the result are whole, or have the columns of a panel.
-struct Product(Arc<Linear>);
+    /// The product of an operand, or the norm of two: in plain Rust where the level is ggml's.
+    fn operation<'c>(
+        self: &Arc<Self>,
+        how: CustomOptions,
+        ctx: &'c Context,
+        operands: &[Tensor<'c>],
+        shape: [i64; 4],
+    ) -> Result<Tensor<'c>> {
+        let this = Arc::clone(self);
+        let made = with_set!(self.level.max(Level::Plain), s => ctx.custom::<f32>(operands, shape, how, move |out, operands| {
+            let this = &this;
+            compiled!(s, if operands.len() == 1 { this.product(out, &operands) } else { this.norm(out, &operands) });
+        }));
+        Ok(made.context("the processor lacks the instructions")??)
+    }
 
-impl Kernel for Product {
+    /// The products with all matrices. Rows of the result are whole, or have the columns of a panel.
     #[inline(always)]
-    fn rows<S: Set>(&self, _: S, mut all: RowsMut<'_, f32>, operands: &Operands<'_>) {
+    fn product(&self, mut all: RowsMut<'_, f32>, operands: &Operands<'_>) {
         let x = operands.rows::<f32>(0);
         let ([_, n1, n2, _], [width, parts, rows, _]) = (x.shape(), all.shape());
         let n = if parts > 1 { all.len() / rows } else { 1 };
@@ -141,7 +152,7 @@ impl Kernel for Product {
             let rows = out.iter().step_by(n).map(|&([_, i, _], _)| x.row([i % n1, i / n1 % n2, i / n1 / n2]));
             let rows: Vec<_> = rows.collect();
             let (mut blocks, mut first) = (None, 0);
-            for Part { weights, bias } in &self.0.parts {
+            for Part { weights, bias } in &self.parts {
                 let [from, to] = [ours.start, ours.end].map(|column| column.clamp(first, first + bias.len()) - first);
                 let panels = from / WIDTH..to.div_ceil(WIDTH);
                 weights.multiply((&rows, panels), &mut blocks, &mut |panel, row, sums| {
@@ -154,7 +165,7 @@ impl Kernel for Product {
                 });
                 first += bias.len();
             }
-            if matches!(self.0.then, Then::Gelu) {
+            if matches!(self.then, Then::Gelu) {
                 // While they are in the cache.
                 for (_, row) in out {
                     for x in row.iter_mut() {
@@ -164,15 +175,11 @@ impl Kernel for Product {
             }
         }
     }
-}
 
-/// The sum of two operands, with rows normalised.
-struct Norm(Arc<Linear>);
-
-impl Kernel for Norm {
+    /// The sum of two operands, with rows normalised.
     #[inline(always)]
-    fn rows<S: Set>(&self, _: S, all: RowsMut<'_, f32>, operands: &Operands<'_>) {
-        let Then::AddNorm { scale, shift, eps } = &self.0.then else { return };
+    fn norm(&self, all: RowsMut<'_, f32>, operands: &Operands<'_>) {
+        let Then::AddNorm { scale, shift, eps } = &self.then else { return };
         let [a, b] = [0, 1].map(|i| operands.rows::<f32>(i));
         for (i, row) in all {
             row.iter_mut().zip(a.row(i)).zip(b.row(i)).for_each(|((sum, a), b)| *sum = a + b);

@@ -73,26 +73,14 @@ fn fold(row: &[f32], start: f32, each: impl Fn(f32) -> f32, join: impl Fn(f32, f
     rest.iter().fold(lanes[0], |all, &x| join(all, each(x)))
 }
 
-/// The largest product with `scale`.
 #[inline(always)]
-pub(super) fn max(row: &[f32], scale: f32) -> f32 {
-    fold(row, f32::NEG_INFINITY, |x| x * scale, |a, b| if a > b { a } else { b })
+pub(super) fn max(row: &[f32]) -> f32 {
+    fold(row, f32::NEG_INFINITY, |x| x, |a, b| if a > b { a } else { b })
 }
 
 #[inline(always)]
 pub(super) fn sum(row: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     fold(row, 0.0, each, |a, b| a + b)
-}
-
-/// Softmax without the division: exponentiates the scores times `scale`, and returns their sum.
-#[inline(always)]
-pub(super) fn soft_max(row: &mut [f32], scale: f32) -> f32 {
-    // With a negative scale, the smallest score has the largest product.
-    let max = max(row, scale);
-    for x in row.iter_mut() {
-        *x = exp(x.mul_add(scale, -max));
-    }
-    sum(row, |x| x)
 }
 
 /// Layer norm of a row, with scale and bias.

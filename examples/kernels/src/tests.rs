@@ -8,7 +8,6 @@ use ggml::Quantize as _;
 use ggml::{Backend, Context, DType, Sched, Tensor};
 use half::f16;
 
-use super::attention::Attention;
 use super::linear::{Linear, Part, Then};
 use super::math;
 use super::matmul::set::choice::tests::levels;
@@ -185,46 +184,6 @@ fn join_scales(blocks: &[u8], stands_for: &mut [f32]) {
 }
 
 #[test]
-fn attention_kernel_equals_plain_rust() {
-    let mut rng = fastrand::Rng::with_seed(2);
-    // The numbers of tokens of the sentences.
-    for (size, heads, lengths) in [(4, 2, &[3][..]), (32, 3, &[40, 40]), (32, 1, &[70, 1, 33]), (40, 2, &[9, 31, 32])] {
-        let (width, longest) = (size * heads, *lengths.iter().max().unwrap());
-        let x = random(&mut rng, 3 * width * longest * lengths.len());
-        let scale = 3.0 / size as f32;
-        let mut expected = Vec::new();
-        for (x, &n) in x.chunks(3 * width * longest).zip(lengths) {
-            let tokens: Vec<_> = x.chunks(3 * width).collect();
-            for query in &tokens {
-                for head in (0..width).step_by(size) {
-                    let scores = tokens[..n].iter().map(|k| dot(&query[head..][..size], &k[width + head..][..size]));
-                    let weights: Vec<_> = scores.map(|s| (s * f64::from(scale)).exp()).collect();
-                    let total: f64 = weights.iter().sum();
-                    expected.extend((0..size).map(|i| {
-                        let values = tokens.iter().map(|v| f64::from(v[2 * width + head + i]));
-                        values.zip(&weights).map(|(v, w)| v * w).sum::<f64>() / total
-                    }));
-                }
-            }
-        }
-        let mask: Vec<_> = lengths
-            .iter()
-            .flat_map(|&n| (0..longest).map(move |i| if i < n { f16::ZERO } else { f16::NEG_INFINITY }))
-            .collect();
-        for (level, threads) in levels().flat_map(|level| [(level, 1), (level, 3)]) {
-            let ctx = Context::new();
-            let (n, sentences) = (longest as i64, lengths.len() as i64);
-            let qkv = ctx.input("qkv", DType::F32, [3 * width as i64, n, sentences]).unwrap();
-            let padded = lengths.iter().any(|&n| n < longest);
-            let masked = padded.then(|| ctx.input("mask", DType::F16, [n, 1, 1, sentences]).unwrap());
-            let out = Attention { level, width, heads, scale }.apply(&ctx, qkv, masked).unwrap();
-            let found = compute(&ctx, threads, out, &[(qkv, &x)], masked.map(|t| (t, &mask[..])));
-            close(&found, &expected, 3e-6, &format!("{size} {heads} {lengths:?} {level:?} {threads}"));
-        }
-    }
-}
-
-#[test]
 fn gelu_equals_the_integral() {
     for i in -2000..=2000 {
         let x = i as f32 / 200.0;
@@ -239,73 +198,17 @@ fn gelu_equals_the_integral() {
 }
 
 #[test]
-fn softmax_kernel_equals_exponentials() {
-    let mut rng = fastrand::Rng::with_seed(3);
-    for n in [1, 15, 16, 17, 100] {
-        for spread in [0.0, 1.0, 80.0] {
-            let scores: Vec<_> = random(&mut rng, n).iter().map(|x| x * spread).collect();
-            let all: Vec<_> = scores.iter().map(|&x| (f64::from(x) * 0.5).exp()).collect();
-            let total: f64 = all.iter().sum();
-            let mut found = scores.clone();
-            let sum = math::soft_max(&mut found, 0.5);
-            for (found, expected) in found.iter().zip(all) {
-                let error = f64::from(found / sum) - expected / total;
-                assert!(error.abs() <= 3e-7, "{error:e} of {} at {n}, {spread}", expected / total);
-            }
-        }
+fn exp_equals_the_exponential() {
+    for i in 0..=17_400 {
+        let x = -(i as f32) / 200.0;
+        let error = (f64::from(math::exp(x)) / f64::from(x).exp() - 1.0).abs();
+        assert!(error <= 3e-7, "{error:e} of {x}");
     }
-}
-
-/// What the softmax of scores times `scale` is.
-#[test]
-fn softmax_of_a_negative_scale_and_of_nan() {
-    let mut found = [1.0, -60.0, 40.0, -61.0];
-    let sum = math::soft_max(&mut found, -2.0);
-    let total = 1.0 + (-2.0_f64).exp();
-    close(&found.map(|x| x / sum), &[0.0, (-2.0_f64).exp() / total, 0.0, 1.0 / total], 1e-6, "negative scale");
+    assert_eq!([-87.1, -1e30, f32::NEG_INFINITY].map(|x| math::exp(x).to_bits()), [0; 3]);
     // A NaN may carry any bits.
     for bits in [0x7fc0_0000, 0x7fc0_0001, 0xffff_ffff, 0x7fff_fe01] {
-        let mut found = [1.0, f32::from_bits(bits), 0.5];
-        assert!(math::soft_max(&mut found, 1.0).is_nan() && found[1].is_nan(), "{bits:x}");
+        assert!(math::exp(f32::from_bits(bits)).is_nan(), "{bits:x}");
     }
-}
-
-#[test]
-fn attention_of_a_negative_scale() {
-    let mut rng = fastrand::Rng::with_seed(8);
-    let (width, tokens) = (4, 9);
-    let x: Vec<_> = random(&mut rng, 3 * width * tokens).iter().map(|x| 9.0 * x).collect();
-    let mut expected = Vec::new();
-    for query in x.chunks(3 * width) {
-        let scores = x.chunks(3 * width).map(|k| (-5.0 * dot(&query[..width], &k[width..][..width])).exp());
-        let scores: Vec<_> = scores.collect();
-        let total: f64 = scores.iter().sum();
-        expected.extend((0..width).map(|i| {
-            let values = x.chunks(3 * width).zip(&scores).map(|(v, w)| f64::from(v[2 * width + i]) * w);
-            values.sum::<f64>() / total
-        }));
-    }
-    for level in levels() {
-        let ctx = Context::new();
-        let qkv = ctx.input("qkv", DType::F32, [3 * width as i64, tokens as i64]).unwrap();
-        let out = Attention { level, width, heads: 1, scale: -5.0 }.apply(&ctx, qkv, None).unwrap();
-        close(&compute(&ctx, 1, out, &[(qkv, &x)], None), &expected, 1e-4, &format!("{level:?}"));
-    }
-}
-
-/// It attends to nothing.
-#[test]
-fn a_sentence_that_is_masked_as_a_whole_is_zeros() {
-    let ctx = Context::new();
-    let qkv = ctx.input("qkv", DType::F32, [12, 2, 3]).unwrap();
-    let mask = ctx.input("mask", DType::F16, [2, 1, 1, 3]).unwrap();
-    let x: Vec<_> = (0..72_u8).map(f32::from).collect();
-    let ends = [0.0, 0.0, -1.0, 0.0, 0.0, -1.0].map(f16::from_f32);
-    let out = Attention::new(4, 2, 1.0).unwrap().apply(&ctx, qkv, Some(mask)).unwrap();
-    let found = compute(&ctx, 2, out, &[(qkv, &x)], Some((mask, &ends)));
-    assert_eq!(found[8..16], [0.0; 8]);
-    assert_eq!(found[16..20], x[56..60], "the only token's values");
-    assert!(found[..8].iter().all(|x| x.is_finite() && *x > 0.0));
 }
 
 /// Operands that a kernel can't read, or that are none of its.
@@ -317,19 +220,7 @@ fn other_operands_are_refused() {
     };
     let ctx = Context::new();
     let input = |dtype, shape: [i64; 4]| ctx.input("x", dtype, shape).unwrap();
-    let attention = Attention::new(4, 2, 1.0).unwrap();
-    refused(attention.apply(&ctx, input(DType::F32, [12, 3, 2, 2]), None), "three dimensions");
-    refused(attention.apply(&ctx, input(DType::F16, [12, 3, 1, 1]), None), "f32");
-    refused(attention.apply(&ctx, input(DType::F32, [13, 3, 1, 1]), None), "4 numbers each");
     let turned = |dtype, [a, b, c, d]: [i64; 4]| ctx.transpose(input(dtype, [b, a, c, d])).unwrap();
-    refused(attention.apply(&ctx, turned(DType::F32, [12, 3, 1, 1]), None), "contiguous");
-    let qkv = input(DType::F32, [12, 3, 2, 1]);
-    let masked = |mask| attention.apply(&ctx, qkv, Some(mask));
-    refused(masked(input(DType::F16, [3, 1, 2, 1])), "the mask");
-    refused(masked(input(DType::F16, [2, 1, 1, 2])), "the mask");
-    refused(masked(input(DType::F32, [3, 1, 1, 2])), "f16");
-    assert!(Attention::new(0, 1, 1.0).is_err() && Attention::new(4, 0, 1.0).is_err());
-
     assert!(Part::new(DType::F32, &[], 0, &[1.0]).is_err() && Part::new(DType::F32, &[], 1 << 60, &[1.0; 4]).is_err());
     assert!(Part::new(DType::Q8_0, &[], 0, &[1.0]).is_err() && Part::new(DType::F32, &[], 4, &[]).is_err());
     let part = || Part::new(DType::F32, &[0; 24], 3, &[1.0, 2.0]).unwrap();

@@ -9,20 +9,20 @@ mod tile;
 use std::cell::RefCell;
 
 use bytemuck::Zeroable;
-use ggml::ops::{CustomOptions, FlashAttnOptions, Operands, RowsMut};
+use ggml::ops::{CustomOptions, FlashAttnOptions, Operands, Rows, RowsMut};
 use ggml::{Context, DType, Result, Tensor};
 use half::f16;
 
 use crate::matmul::set::with_set;
-use crate::matmul::{Level, Row, Set, WIDTH, has_dense_rows, level, resize};
-use products::{Products, Sum, finish};
-use tile::{KEYS, Seen, Tile, see};
+use crate::matmul::{Level, Row, Set, WIDTH, has_dense_rows, level, pack, resize};
+use products::{Products, SeenTile, Sum, finish};
+use tile::{KEYS, Seen, Tile, Used, see};
 
 /// From so many tokens on, it was measured to be faster than ggml's. Fewer may be of as many sequences, whose tokens see little of a
 /// tile each; ggml leaves out single keys there.
 const MANY: i64 = 64;
 /// The rows that are multiplied by a tile before the next ones, so that all that is used stays in a cache of 1 MiB.
-const ROWS: usize = 96;
+const ROWS: usize = 128;
 /// What sizes of heads must be a multiple of: the lanes of the widest vectors.
 const LANES: i64 = 16;
 
@@ -51,9 +51,7 @@ struct How {
 /// slopes, masks of single heads, and sizes of heads that are no multiple of 16.
 pub fn flash_attn_ext<'c>(
     ctx: &'c Context,
-    q: Tensor<'c>,
-    k: Tensor<'c>,
-    v: Tensor<'c>,
+    [q, k, v]: [Tensor<'c>; 3],
     options: FlashAttnOptions<'c>,
 ) -> Result<Tensor<'c>> {
     let [_, tokens, ..] = q.ne();
@@ -68,9 +66,7 @@ pub fn flash_attn_ext<'c>(
 /// Those of [`Context::flash_attn_ext`].
 pub fn flash_attn_ext_own<'c>(
     ctx: &'c Context,
-    q: Tensor<'c>,
-    k: Tensor<'c>,
-    v: Tensor<'c>,
+    [q, k, v]: [Tensor<'c>; 3],
     options: FlashAttnOptions<'c>,
 ) -> Result<Tensor<'c>> {
     flash_attn_ext_at(level(), ctx, [q, k, v], options)
@@ -131,16 +127,16 @@ fn fits([q, k, v]: [Tensor<'_>; 3], options: &FlashAttnOptions<'_>) -> bool {
 /// Memory for what is computed on the way.
 #[derive(Default)]
 struct Scratch {
-    /// What each token sees of a tile.
+    /// What each token of a batch sees of the first tile, then of the next.
     seen: Vec<Seen>,
-    /// The rows of tokens that see something: those of the first token, then of the next.
-    some: Vec<usize>,
+    /// Which keys of each tile any of them sees.
+    used: Vec<Used>,
     /// The largest score of each row, and the sum of its weights.
     sums: Vec<Sum>,
     /// The results so far: rows of the first [`WIDTH`] numbers, then of the next, and so on.
     all: Vec<Row>,
-    /// Queries times the scale, which lie together.
-    queries: Vec<f32>,
+    /// Queries, packed: each [`ROWS`] rows.
+    queries: Vec<Vec<f32>>,
     tile: Tile,
     products: Products,
 }
@@ -150,65 +146,64 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Heads that share keys and values, in a batch.
+/// Heads that share keys and values, in a batch, and what masks their scores.
 #[derive(Debug, Clone, Copy)]
-struct QueryPart {
+struct QueryPart<'a> {
     first: usize,
     heads: usize,
     tokens: usize,
     batch: usize,
+    mask: Option<Rows<'a, f16>>,
 }
 
 /// Computes the results of some heads.
 fn attend<S: Set>(s: S, how: How, out: RowsMut<'_, f32>, operands: &Operands<'_>, scratch: &mut Scratch) {
-    let [_, _, tokens, batches] = out.shape();
-    let mut out: Vec<_> = out.collect();
-    let Some(&([first, ..], _)) = out.first() else { return };
-    let heads = out.len() / (tokens * batches);
-    for batch in 0..batches {
-        let mut from = 0;
-        while from < heads {
-            let to = heads.min(((first + from) / how.group + 1) * how.group - first);
-            let part = QueryPart { first: first + from, heads: to - from, tokens, batch };
-            share(s, how, part, operands, scratch);
-            for i in 0..part.heads * tokens {
-                let (head, token) = (from + i % part.heads, i / part.heads);
-                let sink = how.sinks.map(|n| operands.rows::<f32>(n).at([first + head, 0, 0, 0]));
-                finish(scratch, part.heads * tokens, i, sink, out[(batch * tokens + token) * heads + head].1);
+    let [size, _, tokens, _] = out.shape();
+    // The heads of each token.
+    let mut out: Vec<_> = out.runs().collect();
+    let mask = how.mask.map(|n| operands.rows::<f16>(n));
+    for (batch, out) in out.chunks_exact_mut(tokens).enumerate() {
+        scratch.seen.resize(tokens * how.cells.div_ceil(KEYS), Seen::zeroed());
+        let tiles = scratch.seen.chunks_exact_mut(tokens).zip((0..).step_by(KEYS));
+        scratch.used.clear();
+        scratch.used.extend(tiles.map(|(seen, from)| see(s, mask, batch, (from, KEYS.min(how.cells - from)), seen)));
+        let ([first, ..], end) = (out[0].0, out[0].0[0] + out[0].1.len() / size);
+        for kv_head in first / how.group..end.div_ceil(how.group) {
+            let from = first.max(kv_head * how.group);
+            let heads = end.min((kv_head + 1) * how.group) - from;
+            share(s, how, QueryPart { first: from, heads, tokens, batch, mask }, operands, scratch);
+            for i in 0..heads * tokens {
+                let (head, token) = (from + i % heads, i / heads);
+                let sink = how.sinks.map(|n| operands.rows::<f32>(n).at([head, 0, 0, 0]));
+                finish(scratch, heads * tokens, i, sink, &mut out[token].1[(head - first) * size..][..size]);
             }
-            from = to;
         }
     }
 }
 
 /// Sums values times weights, for all tokens of heads that share them.
-fn share<S: Set>(s: S, how: How, part: QueryPart, operands: &Operands<'_>, scratch: &mut Scratch) {
-    let Scratch { seen, some, sums, all, queries, tile, products } = scratch;
+fn share<S: Set>(s: S, how: How, part: QueryPart<'_>, operands: &Operands<'_>, scratch: &mut Scratch) {
+    let Scratch { seen, used, sums, all, queries, tile, products } = scratch;
     let n = part.heads * part.tokens;
     let sums = resize(sums, n);
     sums.fill(Sum { most: f32::NEG_INFINITY, weights: 0.0 });
     let all = resize(all, n * how.sizes[1].div_ceil(WIDTH));
     all.fill(Row::zeroed());
-    let (q, size) = (operands.rows::<f32>(0), how.sizes[0]);
-    let queries = resize(queries, n * size);
-    for (i, to) in queries.chunks_exact_mut(size).enumerate() {
-        let query = q.row([i / part.heads, part.first + i % part.heads, part.batch]);
-        to.iter_mut().zip(query).for_each(|(to, x)| *to = x * how.scale);
+    let query = |i: usize| operands.rows::<f32>(0).row([i / part.heads, part.first + i % part.heads, part.batch]);
+    queries.resize_with(n.div_ceil(ROWS), Vec::new);
+    for (to, from) in queries.iter_mut().zip((0..n).step_by(ROWS)) {
+        pack::<S>((ROWS.min(n - from), how.sizes[0]), |i| query(from + i), to);
     }
-    let kv_head = part.first / how.group;
-    let mask = how.mask.map(|n| operands.rows::<f16>(n));
-    let seen = resize(seen, part.tokens);
-    for from in (0..how.cells).step_by(KEYS) {
-        let keys = KEYS.min(how.cells - from);
-        let used = see(s, mask, part.batch, (from, keys), seen);
-        some.clear();
-        some.extend((0..n).filter(|i| seen[i / part.heads].end > 0));
-        if some.is_empty() {
+    for ((seen, used), from) in seen.chunks_exact(part.tokens).zip(used).zip((0..).step_by(KEYS)) {
+        if seen.iter().all(|seen| seen.end == 0) {
             continue;
         }
-        tile.unpack(s, how, operands, [from, kv_head, part.batch], &used[..keys.next_multiple_of(WIDTH)]);
-        for some in some.chunks(ROWS) {
-            products.add(s, (how, part), tile, (some, queries, seen), (sums, all));
+        let keys = KEYS.min(how.cells - from);
+        let used = &used[..keys.next_multiple_of(WIDTH)];
+        tile.unpack(s, how, operands, [from, part.first / how.group, part.batch], used);
+        let seen_tile = SeenTile { tile, seen, keys: (from, keys) };
+        for (queries, from) in queries.iter().zip((0..n).step_by(ROWS)) {
+            products.add(s, (how, part), seen_tile, (from..n.min(from + ROWS), queries), (sums, all));
         }
     }
 }

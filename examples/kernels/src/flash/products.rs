@@ -1,9 +1,11 @@
 //! What rows of queries add up to over a tile.
 
+use std::ops::Range;
+
 use bytemuck::Zeroable;
 
-use super::tile::{KEYS, PANELS, Seen, Tile};
-use super::{How, QueryPart, ROWS, Scratch};
+use super::tile::{KEYS, PANELS, Seen, Tile, added, halves};
+use super::{How, QueryPart, Scratch};
 use crate::math;
 use crate::matmul::{Row, Set, WIDTH, pack, resize, tiles};
 
@@ -19,9 +21,16 @@ pub(super) struct Sum {
 pub(super) struct Products {
     scores: Vec<Row>,
     weights: Vec<[f32; KEYS]>,
-    sums: Vec<Row>,
-    /// What is multiplied, packed: queries, then weights.
-    rows: Vec<f32>,
+    /// Weights, packed.
+    packed: Vec<f32>,
+}
+
+/// A tile of so many keys from one on, and what each token sees of it.
+#[derive(Clone, Copy)]
+pub(super) struct SeenTile<'a> {
+    pub(super) tile: &'a Tile,
+    pub(super) seen: &'a [Seen],
+    pub(super) keys: (usize, usize),
 }
 
 impl Products {
@@ -29,106 +38,83 @@ impl Products {
     pub(super) fn add<S: Set>(
         &mut self,
         s: S,
-        (how, part): (How, QueryPart),
-        tile: &Tile,
-        (some, queries, seen): (&[usize], &[f32], &[Seen]),
+        (how, part): (How, QueryPart<'_>),
+        seen_tile: SeenTile<'_>,
+        (rows, queries): (Range<usize>, &[f32]),
         (sums, all): (&mut [Sum], &mut [Row]),
     ) {
-        let (n, heads) = (some.len(), part.heads);
+        let (n, of_all, tile) = (rows.len(), sums.len(), seen_tile.tile);
         // What none of them sees isn't multiplied.
-        let end = some.iter().map(|i| seen[i / heads].end).max().unwrap_or(0);
-        let (rows, size) = (&mut self.rows, how.sizes[0]);
-        let queries = pack::<S>((n, size), |i| &queries[some[i] * size..][..size], rows);
+        let end = rows.clone().map(|i| seen_tile.seen[i / part.heads].end).max().map_or(0, usize::from);
+        if end == 0 {
+            return;
+        }
+        let size = how.sizes[0];
         let scores = &mut resize(&mut self.scores, PANELS * n)[..end.div_ceil(WIDTH) * n];
         scores.fill(Row::zeroed());
         for (scores, keys) in scores.chunks_exact_mut(n).zip(tile.keys.chunks_exact(size)) {
             tiles(s, queries, (keys, 0), scores);
         }
         let weights = resize(&mut self.weights, n);
-        let mut factors = [0.0; ROWS];
-        let factors = &mut factors[..n];
-        s.run(|| weigh((how.cap, heads), scores, (some, seen), sums, weights, factors));
-        let rows_of_all = sums.len();
-        s.run(|| scale(some, factors, rows_of_all, all));
+        s.run(|| weigh(s, (how, part), seen_tile, (rows.clone(), scores), weights, (sums, all)));
         if !tile.finite {
-            for (i, weights) in some.iter().zip(weights) {
-                tile.add_seen(&weights[..end], |panel, column, x| all[panel * rows_of_all + i].0[column] += x);
+            for (i, weights) in rows.zip(weights) {
+                tile.add_seen(&weights[..end], |panel, column, x| all[panel * of_all + i].0[column] += x);
             }
             return;
         }
-        let rows = pack::<S>((n, end), |i| &weights[i][..end], &mut self.rows);
-        for (values, all) in tile.values.chunks_exact(KEYS).zip(all.chunks_exact_mut(rows_of_all)) {
-            let products = resize(&mut self.sums, n);
-            products.fill(Row::zeroed());
-            tiles(s, rows, (values, 0), products);
-            s.run(|| add(some, products, all));
+        let packed = pack::<S>((n, end), |i| &weights[i][..end], &mut self.packed);
+        for (values, all) in tile.values.chunks_exact(KEYS).zip(all.chunks_exact_mut(of_all)) {
+            tiles(s, packed, (values, 0), &mut all[rows.clone()]);
         }
     }
 }
 
-/// Multiplies results by factors.
+/// Makes scores weights, and multiplies earlier results by what is left of them.
 #[inline(always)]
-fn scale(some: &[usize], factors: &[f32], rows_of_all: usize, all: &mut [Row]) {
-    for all in all.chunks_exact_mut(rows_of_all) {
-        for (i, factor) in some.iter().zip(factors) {
-            if factor.to_bits() != 1.0_f32.to_bits() {
-                for x in &mut all[*i].0 {
-                    *x *= factor;
-                }
-            }
-        }
-    }
-}
-
-/// Makes scores weights, and says what earlier sums are multiplied by.
-#[inline(always)]
-fn weigh(
-    (cap, heads): (f32, usize),
-    scores: &[Row],
-    (some, seen): (&[usize], &[Seen]),
-    sums: &mut [Sum],
+fn weigh<S: Set>(
+    s: S,
+    (how, part): (How, QueryPart<'_>),
+    SeenTile { seen, keys, .. }: SeenTile<'_>,
+    (rows, scores): (Range<usize>, &[Row]),
     weights: &mut [[f32; KEYS]],
-    factors: &mut [f32],
+    (sums, all): (&mut [Sum], &mut [Row]),
 ) {
-    let n = some.len();
-    let width = scores.len() / n * WIDTH;
-    for (j, (i, weights)) in some.iter().zip(weights).enumerate() {
-        let weights = &mut weights[..width];
-        for (panel, to) in weights.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
-            *to = scores[panel * n + j].0;
+    let (n, of_all) = (rows.len(), sums.len());
+    for ((j, i), weights) in rows.enumerate().zip(weights) {
+        let weights = &mut weights[..scores.len() / n * WIDTH];
+        for (to, scores) in weights.as_chunks_mut::<WIDTH>().0.iter_mut().zip(scores.chunks_exact(n)) {
+            to.iter_mut().zip(scores[j].0).for_each(|(to, x)| *to = x * how.scale);
         }
-        if cap != 0.0 {
+        if how.cap != 0.0 {
             for x in weights.iter_mut() {
-                *x = cap * math::tanh(*x);
+                *x = how.cap * math::tanh(*x);
             }
         }
-        let seen = &seen[i / heads];
-        if seen.all {
-            weights[seen.end..].fill(f32::NEG_INFINITY);
+        let token = i / part.heads;
+        if seen[token].all {
+            weights[seen[token].end.into()..].fill(f32::NEG_INFINITY);
         } else {
+            let mut numbers = [0.0; KEYS];
+            halves(s, bytemuck::cast_slice(&added(part.mask, [token, part.batch], keys)), &mut numbers);
             // A hidden score doesn't matter, even if it is NaN.
-            for (x, added) in weights.iter_mut().zip(&seen.added) {
-                *x = if *added == f32::NEG_INFINITY { *added } else { *x + added };
+            for (x, added) in weights.iter_mut().zip(numbers) {
+                *x = if added == f32::NEG_INFINITY { added } else { *x + added };
             }
         }
-        let sum = &mut sums[*i];
-        let most = math::max(weights, 1.0).max(sum.most);
+        let sum = &mut sums[i];
+        let most = math::max(weights).max(sum.most);
         // Of rows whose scores are all negative infinity, nothing is left.
         let from = if most == f32::NEG_INFINITY { 0.0 } else { most };
         for x in weights.iter_mut() {
             *x = math::exp(*x - from);
         }
-        factors[j] = math::exp(sum.most - from);
-        *sum = Sum { most, weights: sum.weights * factors[j] + math::sum(weights, |x| x) };
-    }
-}
-
-/// Adds products to the results.
-#[inline(always)]
-fn add(some: &[usize], products: &[Row], all: &mut [Row]) {
-    for (i, products) in some.iter().zip(products) {
-        for (to, x) in all[*i].0.iter_mut().zip(&products.0) {
-            *to += x;
+        let factor = if sum.weights == 0.0 { 1.0 } else { math::exp(sum.most - from) };
+        *sum = Sum { most, weights: sum.weights * factor + math::sum(weights, |x| x) };
+        if factor.to_bits() != 1.0_f32.to_bits() {
+            for row in all[i..].iter_mut().step_by(of_all) {
+                row.0.iter_mut().for_each(|x| *x *= factor);
+            }
         }
     }
 }
@@ -145,8 +131,6 @@ pub(super) fn finish(scratch: &Scratch, n: usize, i: usize, sink: Option<f32>, t
     // A row that sees nothing is zeros.
     let by = if total == 0.0 { 0.0 } else { by / total };
     for (to, row) in to.chunks_mut(WIDTH).zip(scratch.all[i..].iter().step_by(n)) {
-        for (to, x) in to.iter_mut().zip(&row.0) {
-            *to = x * by;
-        }
+        to.iter_mut().zip(&row.0).for_each(|(to, x)| *to = x * by);
     }
 }

@@ -8,7 +8,7 @@ use half::f16;
 use super::flash_attn_ext_at;
 use crate::matmul::Level;
 use crate::matmul::set::choice::tests::levels;
-use crate::tests::random;
+use crate::tests::{close, compute, dot, random};
 
 /// Operands, and how they are used.
 #[derive(Clone)]
@@ -98,7 +98,7 @@ impl Case {
             .filter(|&cell| added(cell) != f64::NEG_INFINITY)
             .map(|cell| {
                 let key = &self.k[row(cell) * size..][..size];
-                let score = f64::from(SCALE) * crate::tests::dot(query, key);
+                let score = f64::from(SCALE) * dot(query, key);
                 let cap = f64::from(self.cap);
                 (cell, added(cell) + if cap == 0.0 { score } else { cap * (score / cap).tanh() })
             })
@@ -217,6 +217,50 @@ fn what_is_hidden_does_not_matter_and_nan_stays_in_its_row() {
     }
 }
 
+/// Queries, keys and values as one product makes them, of sentences that have ends, one of which is masked as a whole.
+#[test]
+fn views_of_one_tensor() {
+    let mut rng = fastrand::Rng::with_seed(25);
+    let (size, heads, tokens) = (32_usize, 3_usize, 40_usize);
+    let (width, lengths) = (size * heads, [40, 1, 0, 33]);
+    let x = random(&mut rng, 3 * width * tokens * lengths.len());
+    let mask = lengths
+        .iter()
+        .flat_map(|&n| (0..tokens * tokens).map(move |i| if i % tokens < n { f16::ZERO } else { f16::NEG_INFINITY }));
+    let mask: Vec<_> = mask.collect();
+    for (level, threads, scale) in levels().flat_map(|level| [(level, 1, 0.7_f32), (level, 4, -2.5)]) {
+        let ctx = Context::new();
+        let qkv = ctx.input("qkv", DType::F32, [3 * width, tokens, lengths.len()]).unwrap();
+        let mask_in = ctx.input("mask", DType::F16, [tokens, tokens, 1, lengths.len()]).unwrap();
+        let part = |i: usize| {
+            let strides = [3 * width, size, 3 * width * tokens].map(|n| n * size_of::<f32>());
+            ctx.view(qkv, [size, tokens, heads, lengths.len()].map(|n| n as i64), strides, i * width * size_of::<f32>())
+                .unwrap()
+        };
+        let options = FlashAttnOptions::new(scale).with_mask(mask_in);
+        let out = flash_attn_ext_at(level, &ctx, [0, 1, 2].map(part), options).unwrap();
+        let found = compute(&ctx, threads, out, &[(qkv, &x)], Some((mask_in, &mask)));
+        for (sentence, (found, x)) in found.chunks(width * tokens).zip(x.chunks(3 * width * tokens)).enumerate() {
+            let rows: Vec<_> = x.chunks(3 * width).collect();
+            for (found, query) in found.chunks(width).zip(&rows) {
+                for (head, found) in found.chunks(size).enumerate() {
+                    let part = |row: &[f32], i: usize| row[i * width + head * size..][..size].to_vec();
+                    let seen = &rows[..lengths[sentence]];
+                    let weights = seen.iter().map(|k| (f64::from(scale) * dot(&part(query, 0), &part(k, 1))).exp());
+                    let weights: Vec<_> = weights.collect();
+                    let total = weights.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+                    let expected: Vec<_> = (0..size)
+                        .map(|i| {
+                            seen.iter().zip(&weights).map(|(v, w)| f64::from(part(v, 2)[i]) * w / total).sum::<f64>()
+                        })
+                        .collect();
+                    close(found, &expected, 2e-5, &format!("{level:?} {scale}: sentence {sentence}, head {head}"));
+                }
+            }
+        }
+    }
+}
+
 /// The difference from ggml's is that of its rounding to `f16`.
 #[test]
 fn results_are_ggmls_but_for_rounding() {
@@ -248,6 +292,6 @@ fn slopes_and_odd_sizes_are_ggmls() {
     assert!(!ours(q, k, FlashAttnOptions::new(1.0).with_mask(ctx.input("m", DType::F16, [128, 70, 2]).unwrap())));
     assert!(!ours(input([24, 70, 2, 1]), input([24, 128, 2, 1]), FlashAttnOptions::new(1.0)));
     assert!(!ours(input([16, 70, 3, 1]), k, FlashAttnOptions::new(1.0)));
-    let made = super::flash_attn_ext(&ctx, q, input([24, 128, 2, 1]), k, FlashAttnOptions::new(1.0));
+    let made = super::flash_attn_ext(&ctx, [q, input([24, 128, 2, 1]), k], FlashAttnOptions::new(1.0));
     assert!(made.is_err(), "ggml says that sizes differ");
 }

@@ -7,7 +7,7 @@ use half::f16;
 
 use super::How;
 use crate::matmul::set::compiled;
-use crate::matmul::{F32, Row, Set, WIDTH, resize, set_row, unpack};
+use crate::matmul::{F32, Row, Set, WIDTH, resize, unpack};
 
 /// The keys of a tile.
 pub(super) const KEYS: usize = 128;
@@ -18,46 +18,51 @@ pub(super) const PANELS: usize = KEYS / WIDTH;
 #[derive(Debug, Clone, Copy, Zeroable)]
 pub(super) struct Seen {
     /// All keys that it sees are before this one.
-    pub(super) end: usize,
+    pub(super) end: u16,
     /// Whether it sees all of these, and nothing is added to their scores.
     pub(super) all: bool,
-    /// What is added to scores otherwise.
-    pub(super) added: [f32; KEYS],
 }
 
-/// Says what each token of a batch sees of a tile, and which of its keys any of them sees.
+/// Which keys of a tile any token of a batch sees.
+pub(super) type Used = [bool; KEYS];
+
+/// The bits of what is added to a token's scores of so many keys from one on; of a tile's others, what hides them.
+#[inline(always)]
+pub(super) fn added(
+    mask: Option<Rows<'_, f16>>,
+    [token, batch]: [usize; 2],
+    (from, keys): (usize, usize),
+) -> [u16; KEYS] {
+    let mut bits = [f16::NEG_INFINITY.to_bits(); KEYS];
+    match mask {
+        None => bits[..keys].fill(0),
+        Some(mask) => {
+            let row = mask.row([token, 0, batch.min(mask.shape()[3] - 1)]);
+            bits[..keys].copy_from_slice(bytemuck::cast_slice(&row[from..][..keys]));
+        }
+    }
+    bits
+}
+
+/// Says what each token of a batch sees of a tile: of so many keys from one on.
 pub(super) fn see<S: Set>(
     s: S,
     mask: Option<Rows<'_, f16>>,
     batch: usize,
-    (from, keys): (usize, usize),
+    keys: (usize, usize),
     seen: &mut [Seen],
-) -> [bool; KEYS] {
+) -> Used {
     compiled!(s, {
-        let Some(mask) = mask else {
-            for seen in seen {
-                (seen.end, seen.all) = (keys, true);
-            }
-            return std::array::from_fn(|i| i < keys);
-        };
         let mut used = [0_u16; KEYS];
-        let batch = batch.min(mask.shape()[3] - 1);
         for (token, to) in seen.iter_mut().enumerate() {
-            // Keys that aren't there are hidden.
-            let mut bits = [f16::NEG_INFINITY.to_bits(); KEYS];
-            let row: &[u16] = bytemuck::cast_slice(mask.row([token, 0, batch]));
-            bits[..keys].copy_from_slice(&row[from..][..keys]);
             let (mut zeros, mut end) = (0, 0_u16);
-            for ((bits, used), number) in bits.iter().zip(&mut used).zip(1_u16..) {
-                zeros += u16::from(*bits == 0);
-                let sees = u16::from(*bits != f16::NEG_INFINITY.to_bits());
+            for ((bits, used), number) in added(mask, [token, batch], keys).into_iter().zip(&mut used).zip(1_u16..) {
+                zeros += u16::from(bits == 0);
+                let sees = u16::from(bits != f16::NEG_INFINITY.to_bits());
                 *used |= sees;
                 end = end.max(sees * number);
             }
-            (to.end, to.all) = (usize::from(end), zeros == end);
-            if !to.all {
-                halves(s, bytemuck::cast_slice(&bits), &mut to.added);
-            }
+            *to = Seen { end, all: zeros == end };
         }
         used.map(|used| used != 0)
     })
@@ -95,7 +100,8 @@ impl Tile {
         *finite = read(s, (operands, 2, how.types[1]), at, used, rows);
         let values = resize(values, padded / WIDTH * KEYS);
         for (i, row) in rows.chunks_exact(padded).enumerate() {
-            set_row(values, KEYS, i, row);
+            let panels = values.chunks_exact_mut(KEYS);
+            panels.zip(row.as_chunks().0).for_each(|(panel, numbers)| panel[i].0 = *numbers);
         }
     }
 
@@ -139,7 +145,7 @@ fn read<S: Set>(
 
 /// Numbers from bytes of `f16`.
 #[inline(always)]
-fn halves<S: Set>(s: S, bytes: &[u8], to: &mut [f32]) {
+pub(super) fn halves<S: Set>(s: S, bytes: &[u8], to: &mut [f32]) {
     for (to, bytes) in to.chunks_exact_mut(S::LANES).zip(bytes.chunks_exact(2 * S::LANES)) {
         let numbers = s.halves(&bytemuck::pod_read_unaligned(bytes));
         to.copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(&numbers)));

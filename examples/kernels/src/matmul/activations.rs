@@ -73,11 +73,7 @@ pub(super) fn most<S: Set, T: Type>(blocks: &[[f32; BLOCK]]) -> f32 {
 /// The largest size in all lists; NaN if there is one.
 #[inline(always)]
 pub(super) fn largest<const N: usize>(lists: impl Iterator<Item = [f32; N]>) -> f32 {
-    let mut largest = 0;
-    for x in each_largest(lists) {
-        largest = largest.max(x.to_bits());
-    }
-    f32::from_bits(largest)
+    f32::from_bits(each_largest(lists).iter().fold(0, |largest, x| largest.max(x.to_bits())))
 }
 
 /// The largest size at each place of all lists; NaN if there is one.

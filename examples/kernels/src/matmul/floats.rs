@@ -251,18 +251,6 @@ pub(crate) fn unpack<S: Set, T: Float>(s: S, columns: &[&[u8]; WIDTH], from: usi
     });
 }
 
-/// Sets a column of panels that are `deep` numbers deep.
-pub(crate) fn set_column(panels: &mut [Row], deep: usize, i: usize, column: &[f32]) {
-    panels[i / WIDTH * deep..].iter_mut().zip(column).for_each(|(to, x)| to.0[i % WIDTH] = *x);
-}
-
-/// Sets a row of panels that are `deep` numbers deep.
-pub(crate) fn set_row(panels: &mut [Row], deep: usize, i: usize, row: &[f32]) {
-    for (panel, numbers) in panels.chunks_exact_mut(deep).zip(row.chunks(WIDTH)) {
-        panel[i].0[..numbers.len()].copy_from_slice(numbers);
-    }
-}
-
 /// The numbers of each row that are multiplied without a branch: on Zen 3, one that is taken but for each 16th number took a third of the time.
 const STEP: usize = 8;
 
@@ -321,7 +309,7 @@ fn tile<S: Set, const R: usize, const V: usize>(
     for (numbers, x) in rest.iter().zip(row_rest) {
         add(s, numbers, x, &mut sums);
     }
-    add_to_rows(s, sums, all, 0);
+    add_to_rows(s, sums, [s.floats(1.0); V], (all, 0));
 }
 
 /// Adds the products of a number of each row and of each column. (In another order, registers are too few; a loop over two vectors would

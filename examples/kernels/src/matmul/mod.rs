@@ -27,7 +27,7 @@ use ggml::ops::{CustomOp, Operands};
 use ggml::{Context, DType, Result, Tensor};
 
 use floats::{Bf16, F16};
-pub(crate) use floats::{F32, pack, set_column, set_row, tiles, unpack};
+pub(crate) use floats::{F32, pack, tiles, unpack};
 use out::{Out, Put};
 use products::Operation;
 pub use set::describe;
@@ -192,13 +192,18 @@ fn parts<T, const N: usize>(mut rows: [&[T]; N], part: Range<usize>) -> [&[T]; N
     rows
 }
 
-/// Adds sums to rows, from vector `V * at` of each on.
+/// Adds sums times factors to rows, from vector `V * at` of each on.
 #[inline(always)]
-fn add_to_rows<S: Set, const R: usize, const V: usize>(s: S, sums: [[S::Floats; V]; R], to: &mut [Row], at: usize) {
+fn add_to_rows<S: Set, const R: usize, const V: usize>(
+    s: S,
+    sums: [[S::Floats; V]; R],
+    by: [S::Floats; V],
+    (to, at): (&mut [Row], usize),
+) {
     for (to, sums) in to.iter_mut().zip(sums) {
         let to: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut to.0);
-        for (to, sum) in to[V * at..].iter_mut().zip(sums) {
-            *to = s.mul_add(sum, s.floats(1.0), *to);
+        for ((to, sum), by) in to[V * at..].iter_mut().zip(sums).zip(by) {
+            *to = s.mul_add(sum, by, *to);
         }
     }
 }

@@ -211,7 +211,7 @@ fn tile<S: Set, T: Type, const R: usize, const V: usize>(
             }
         }
     }
-    add_to_rows(s, sums, all, at);
+    add_to_rows(s, sums, [s.floats(1.0); V], (all, at));
 }
 
 /// Adds products times scales of columns and rows.

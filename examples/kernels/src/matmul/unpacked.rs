@@ -127,7 +127,9 @@ fn is_joined(level: Level, dtype: DType, depth: usize) -> bool {
 fn of_floats(values: &[f32], columns: usize) -> Vec<Row> {
     let depth = values.len() / columns;
     let mut list = vec![Row::zeroed(); depth * columns.div_ceil(WIDTH)];
-    values.chunks_exact(depth).enumerate().for_each(|(i, column)| floats::set_column(&mut list, depth, i, column));
+    for (i, column) in values.chunks_exact(depth).enumerate() {
+        list[i / WIDTH * depth..].iter_mut().zip(column).for_each(|(to, x)| to.0[i % WIDTH] = *x);
+    }
     list
 }
 

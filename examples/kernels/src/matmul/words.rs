@@ -7,7 +7,7 @@ use super::activations::{BLOCK, each_largest, factor, largest};
 use super::floats::{self, Float};
 use super::set::{Set, compiled};
 use super::types::{self, EIGHT};
-use super::{DEPTH, Put, Row, WIDTH, resize};
+use super::{DEPTH, Put, Row, WIDTH, add_to_rows, resize};
 use crate::math::WHOLE;
 
 /// The largest numbers. The sum of the products of [`BLOCK`] of them fits in 32 bits.
@@ -57,10 +57,10 @@ pub(super) fn round<'a, 'b, S: Set>(
                         to[r] = rounded(from);
                     }
                 }
-                for (to, [(a, first), (b, second)]) in to.iter_mut().zip(all) {
-                    to.scales = [a, b];
+                for (to, [(a, first), (b, second)]) in to.iter_mut().zip(&all) {
+                    to.scales = [*a, *b];
                     for ((to, first), second) in to.pairs.iter_mut().zip(first).zip(second) {
-                        *to = [first, second];
+                        *to = [*first, *second];
                     }
                 }
             }
@@ -148,13 +148,8 @@ fn tile<S: Set>(s: S, rows: &WordsPart, (panel, scales): (&[Row], &Row), to: &mu
             }
         }
     }
-    let scales: &[S::Floats] = bytemuck::cast_slice(&scales.0);
-    for (to, sums) in to.iter_mut().zip(sums) {
-        let to: &mut [S::Floats] = bytemuck::cast_slice_mut(&mut to.0);
-        for ((to, sum), scale) in to.iter_mut().zip(sums).zip(scales) {
-            *to = s.mul_add(sum, *scale, *to);
-        }
-    }
+    let scales: &[[S::Floats; V]] = bytemuck::cast_slice::<_, S::Floats>(&scales.0).as_chunks().0;
+    add_to_rows(s, sums, scales[0], (to, 0));
 }
 
 /// Adds the products of some pairs of each row and of each column.
