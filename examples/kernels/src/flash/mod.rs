@@ -97,9 +97,9 @@ fn flash_attn_ext_at<'c>(
         group: number(q.ne()[2] / k.ne()[2]),
     };
     let ([_, tokens, heads, batches], [size, ..]) = (q.ne(), v.ne());
-    // Each task has some heads: the same work for all, whatever tokens see.
-    let by_heads = CustomOptions::new().with_split(1);
-    let made = with_set!(level, s => ctx.custom::<f32>(&operands, [size, heads, tokens, batches], by_heads,
+    // Each task has some heads: the same work for all, whatever tokens see. Of many batches it has some, whose numbers are in its cache.
+    let split = CustomOptions::new().with_split(if batches < 16 { 1 } else { 3 });
+    let made = with_set!(level, s => ctx.custom::<f32>(&operands, [size, heads, tokens, batches], split,
         move |out, operands| SCRATCH.with_borrow_mut(|scratch| attend(s, how, out, &operands, scratch))));
     made.unwrap_or_else(theirs)
 }
@@ -162,12 +162,12 @@ fn attend<S: Set>(s: S, how: How, out: RowsMut<'_, f32>, operands: &Operands<'_>
     // The heads of each token.
     let mut out: Vec<_> = out.runs().collect();
     let mask = how.mask.map(|n| operands.rows::<f16>(n));
-    for (batch, out) in out.chunks_exact_mut(tokens).enumerate() {
+    for out in out.chunks_exact_mut(tokens) {
+        let ([first, _, batch], end) = (out[0].0, out[0].0[0] + out[0].1.len() / size);
         scratch.seen.resize(tokens * how.cells.div_ceil(KEYS), Seen::zeroed());
         let tiles = scratch.seen.chunks_exact_mut(tokens).zip((0..).step_by(KEYS));
         scratch.used.clear();
         scratch.used.extend(tiles.map(|(seen, from)| see(s, mask, batch, (from, KEYS.min(how.cells - from)), seen)));
-        let ([first, ..], end) = (out[0].0, out[0].0[0] + out[0].1.len() / size);
         for kv_head in first / how.group..end.div_ceil(how.group) {
             let from = first.max(kv_head * how.group);
             let heads = end.min((kv_head + 1) * how.group) - from;
@@ -189,7 +189,8 @@ fn share<S: Set>(s: S, how: How, part: QueryPart<'_>, operands: &Operands<'_>, s
     sums.fill(Sum { most: f32::NEG_INFINITY, weights: 0.0 });
     let all = resize(all, n * how.sizes[1].div_ceil(WIDTH));
     all.fill(Row::zeroed());
-    let query = |i: usize| operands.rows::<f32>(0).row([i / part.heads, part.first + i % part.heads, part.batch]);
+    let q = operands.rows::<f32>(0);
+    let query = |i: usize| q.row([i / part.heads, part.first + i % part.heads, part.batch]);
     queries.resize_with(n.div_ceil(ROWS), Vec::new);
     for (to, from) in queries.iter_mut().zip((0..n).step_by(ROWS)) {
         pack::<S>((ROWS.min(n - from), how.sizes[0]), |i| query(from + i), to);

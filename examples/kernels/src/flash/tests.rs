@@ -217,48 +217,57 @@ fn what_is_hidden_does_not_matter_and_nan_stays_in_its_row() {
     }
 }
 
-/// Queries, keys and values as one product makes them, of sentences that have ends, one of which is masked as a whole.
+/// Queries, keys and values as one product makes them, of sentences that have ends, one of which is masked as a whole. Tasks share heads,
+/// and of many sentences these.
 #[test]
 fn views_of_one_tensor() {
     let mut rng = fastrand::Rng::with_seed(25);
-    let (size, heads, tokens) = (32_usize, 3_usize, 40_usize);
-    let (width, lengths) = (size * heads, [40, 1, 0, 33]);
-    let x = random(&mut rng, 3 * width * tokens * lengths.len());
-    let mask = lengths
-        .iter()
-        .flat_map(|&n| (0..tokens * tokens).map(move |i| if i % tokens < n { f16::ZERO } else { f16::NEG_INFINITY }));
-    let mask: Vec<_> = mask.collect();
-    for (level, threads, scale) in levels().flat_map(|level| [(level, 1, 0.7_f32), (level, 4, -2.5)]) {
-        let ctx = Context::new();
-        let qkv = ctx.input("qkv", DType::F32, [3 * width, tokens, lengths.len()]).unwrap();
-        let mask_in = ctx.input("mask", DType::F16, [tokens, tokens, 1, lengths.len()]).unwrap();
-        let part = |i: usize| {
-            let strides = [3 * width, size, 3 * width * tokens].map(|n| n * size_of::<f32>());
-            ctx.view(qkv, [size, tokens, heads, lengths.len()].map(|n| n as i64), strides, i * width * size_of::<f32>())
-                .unwrap()
-        };
-        let options = FlashAttnOptions::new(scale).with_mask(mask_in);
-        let out = flash_attn_ext_at(level, &ctx, [0, 1, 2].map(part), options).unwrap();
-        let found = compute(&ctx, threads, out, &[(qkv, &x)], Some((mask_in, &mask)));
-        for (sentence, (found, x)) in found.chunks(width * tokens).zip(x.chunks(3 * width * tokens)).enumerate() {
-            let rows: Vec<_> = x.chunks(3 * width).collect();
-            for (found, query) in found.chunks(width).zip(&rows) {
-                for (head, found) in found.chunks(size).enumerate() {
-                    let part = |row: &[f32], i: usize| row[i * width + head * size..][..size].to_vec();
-                    let seen = &rows[..lengths[sentence]];
-                    let weights = seen.iter().map(|k| (f64::from(scale) * dot(&part(query, 0), &part(k, 1))).exp());
-                    let weights: Vec<_> = weights.collect();
-                    let total = weights.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-                    let expected: Vec<_> = (0..size)
-                        .map(|i| {
-                            seen.iter().zip(&weights).map(|(v, w)| f64::from(part(v, 2)[i]) * w / total).sum::<f64>()
-                        })
-                        .collect();
+    let (size, heads) = (32_usize, 3_usize);
+    let width = size * heads;
+    for (tokens, lengths) in [(40, vec![40, 1, 0, 33]), (9, [9, 0, 5].repeat(6))] {
+        let x = random(&mut rng, 3 * width * tokens * lengths.len());
+        let hides = |n: usize, i: usize| if i % tokens < n { f16::ZERO } else { f16::NEG_INFINITY };
+        let mask = lengths.iter().flat_map(|&n| (0..tokens * tokens).map(move |i| hides(n, i)));
+        let mask: Vec<_> = mask.collect();
+        for (level, threads, scale) in levels().flat_map(|level| [(level, 1, 0.7_f32), (level, 4, -2.5)]) {
+            let ctx = Context::new();
+            let qkv = ctx.input("qkv", DType::F32, [3 * width, tokens, lengths.len()]).unwrap();
+            let mask_in = ctx.input("mask", DType::F16, [tokens, tokens, 1, lengths.len()]).unwrap();
+            let part = |i: usize| {
+                let shape = [size, tokens, heads, lengths.len()].map(|n| n as i64);
+                let strides = [3 * width, size, 3 * width * tokens].map(|n| n * size_of::<f32>());
+                ctx.view(qkv, shape, strides, i * width * size_of::<f32>()).unwrap()
+            };
+            let options = FlashAttnOptions::new(scale).with_mask(mask_in);
+            let out = flash_attn_ext_at(level, &ctx, [0, 1, 2].map(part), options).unwrap();
+            let found = compute(&ctx, threads, out, &[(qkv, &x)], Some((mask_in, &mask)));
+            let all = found.chunks(width * tokens).zip(x.chunks(3 * width * tokens)).zip(&lengths);
+            for (sentence, ((found, x), &length)) in all.enumerate() {
+                let rows: Vec<_> = x.chunks(3 * width).collect();
+                for (i, found) in found.chunks(size).enumerate() {
+                    let head = i % heads;
+                    let expected = attended(&rows, [i / heads, length], |i| i * width + head * size, size, scale);
                     close(found, &expected, 2e-5, &format!("{level:?} {scale}: sentence {sentence}, head {head}"));
                 }
             }
         }
     }
+}
+
+/// What a token of so many attends to; `at` says where rows have its query, keys and values.
+fn attended(
+    rows: &[&[f32]],
+    [token, length]: [usize; 2],
+    at: impl Fn(usize) -> usize,
+    size: usize,
+    scale: f32,
+) -> Vec<f64> {
+    let part = |row: usize, i: usize| &rows[row][at(i)..][..size];
+    let score = |other| (f64::from(scale) * dot(part(token, 0), part(other, 1))).exp();
+    let weights: Vec<_> = (0..length).map(score).collect();
+    let total = weights.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let value = |i: usize| weights.iter().enumerate().map(|(row, w)| f64::from(part(row, 2)[i]) * w / total).sum();
+    (0..size).map(value).collect()
 }
 
 /// The difference from ggml's is that of its rounding to `f16`.

@@ -7,7 +7,7 @@ use half::f16;
 
 use super::How;
 use crate::matmul::set::compiled;
-use crate::matmul::{F32, Row, Set, WIDTH, resize, unpack};
+use crate::matmul::{F32, Row, Set, WIDTH, largest, resize, unpack};
 
 /// The keys of a tile.
 pub(super) const KEYS: usize = 128;
@@ -97,7 +97,8 @@ impl Tile {
         if padded > v_size {
             rows.fill(0.0); // what is behind the last numbers of values
         }
-        *finite = read(s, (operands, 2, how.types[1]), at, used, rows);
+        read(s, (operands, 2, how.types[1]), at, used, rows);
+        *finite = s.run(|| largest(rows.as_chunks::<WIDTH>().0.iter().copied())).is_finite();
         let values = resize(values, padded / WIDTH * KEYS);
         for (i, row) in rows.chunks_exact(padded).enumerate() {
             let panels = values.chunks_exact_mut(KEYS);
@@ -118,17 +119,16 @@ impl Tile {
     }
 }
 
-/// Reads rows of keys or values, and tells whether all numbers are finite.
+/// Reads rows of keys or values.
 fn read<S: Set>(
     s: S,
     (operands, n, dtype): (&Operands<'_>, usize, DType),
     [first, head, batch]: [usize; 3],
     used: &[bool],
     rows: &mut [f32],
-) -> bool {
+) {
     compiled!(s, {
         let bytes = |i| operands.bytes(n, [first + i, head, batch]);
-        let mut largest = 0;
         for ((i, to), used) in rows.chunks_exact_mut(rows.len() / used.len()).enumerate().zip(used) {
             match dtype {
                 _ if !used => to.fill(0.0),
@@ -136,11 +136,8 @@ fn read<S: Set>(
                 DType::Q8_0 => blocks(s, bytes(i), to),
                 _ => to.iter_mut().zip(bytes(i).as_chunks().0).for_each(|(to, x)| *to = f32::from_ne_bytes(*x)),
             }
-            // The order of sizes is that of their bits.
-            largest = to.iter().fold(largest, |largest: u32, x| largest.max(x.to_bits() & 0x7fff_ffff));
         }
-        largest < f32::INFINITY.to_bits()
-    })
+    });
 }
 
 /// Numbers from bytes of `f16`.

@@ -72,7 +72,7 @@ pub(super) fn most<S: Set, T: Type>(blocks: &[[f32; BLOCK]]) -> f32 {
 
 /// The largest size in all lists; NaN if there is one.
 #[inline(always)]
-pub(super) fn largest<const N: usize>(lists: impl Iterator<Item = [f32; N]>) -> f32 {
+pub(crate) fn largest<const N: usize>(lists: impl Iterator<Item = [f32; N]>) -> f32 {
     f32::from_bits(each_largest(lists).iter().fold(0, |largest, x| largest.max(x.to_bits())))
 }
 

@@ -26,6 +26,7 @@ use bytemuck::{Pod, Zeroable};
 use ggml::ops::{CustomOp, Operands};
 use ggml::{Context, DType, Result, Tensor};
 
+pub(crate) use activations::largest;
 use floats::{Bf16, F16};
 pub(crate) use floats::{F32, pack, tiles, unpack};
 use out::{Out, Put};
