@@ -14,7 +14,7 @@ use ggml::{Context, DType, Result, Tensor};
 use half::f16;
 
 use crate::matmul::set::with_set;
-use crate::matmul::{Level, Row, Set, WIDTH, has_dense_rows, level, pack, resize};
+use crate::matmul::{Level, Row, Set, WIDTH, has_dense_rows, level, resize};
 use products::{Products, SeenTile, Sum, finish};
 use tile::{KEYS, Seen, Tile, Used, see};
 
@@ -135,8 +135,6 @@ struct Scratch {
     sums: Vec<Sum>,
     /// The results so far: rows of the first [`WIDTH`] numbers, then of the next, and so on.
     all: Vec<Row>,
-    /// Queries, packed: each [`ROWS`] rows.
-    queries: Vec<Vec<f32>>,
     tile: Tile,
     products: Products,
 }
@@ -183,7 +181,7 @@ fn attend<S: Set>(s: S, how: How, out: RowsMut<'_, f32>, operands: &Operands<'_>
 
 /// Sums values times weights, for all tokens of heads that share them.
 fn share<S: Set>(s: S, how: How, part: QueryPart<'_>, operands: &Operands<'_>, scratch: &mut Scratch) {
-    let Scratch { seen, used, sums, all, queries, tile, products } = scratch;
+    let Scratch { seen, used, sums, all, tile, products } = scratch;
     let n = part.heads * part.tokens;
     let sums = resize(sums, n);
     sums.fill(Sum { most: f32::NEG_INFINITY, weights: 0.0 });
@@ -191,20 +189,17 @@ fn share<S: Set>(s: S, how: How, part: QueryPart<'_>, operands: &Operands<'_>, s
     all.fill(Row::zeroed());
     let q = operands.rows::<f32>(0);
     let query = |i: usize| q.row([i / part.heads, part.first + i % part.heads, part.batch]);
-    queries.resize_with(n.div_ceil(ROWS), Vec::new);
-    for (to, from) in queries.iter_mut().zip((0..n).step_by(ROWS)) {
-        pack::<S>((ROWS.min(n - from), how.sizes[0]), |i| query(from + i), to);
-    }
+    let queries: Vec<_> = (0..n).map(query).collect();
     for ((seen, used), from) in seen.chunks_exact(part.tokens).zip(used).zip((0..).step_by(KEYS)) {
-        if seen.iter().all(|seen| seen.end == 0) {
-            continue;
-        }
+        // The tokens that see something, and those between them: of many sequences, a tile may be one's.
+        let sees = |seen: &Seen| seen.end > 0;
+        let (Some(first), Some(last)) = (seen.iter().position(sees), seen.iter().rposition(sees)) else { continue };
         let keys = KEYS.min(how.cells - from);
         let used = &used[..keys.next_multiple_of(WIDTH)];
         tile.unpack(s, how, operands, [from, part.first / how.group, part.batch], used);
-        let seen_tile = SeenTile { tile, seen, keys: (from, keys) };
-        for (queries, from) in queries.iter().zip((0..n).step_by(ROWS)) {
-            products.add(s, (how, part), seen_tile, (from..n.min(from + ROWS), queries), (sums, all));
+        let (seen_tile, end) = (SeenTile { tile, seen, keys: (from, keys) }, (last + 1) * part.heads);
+        for from in (first * part.heads..end).step_by(ROWS) {
+            products.add(s, (how, part), seen_tile, (from..end.min(from + ROWS), &queries), (sums, all));
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Sum {
 pub(super) struct Products {
     scores: Vec<Row>,
     weights: Vec<[f32; KEYS]>,
-    /// Weights, packed.
+    /// What is multiplied, packed: queries, then weights.
     packed: Vec<f32>,
 }
 
@@ -40,7 +40,7 @@ impl Products {
         s: S,
         (how, part): (How, QueryPart<'_>),
         seen_tile: SeenTile<'_>,
-        (rows, queries): (Range<usize>, &[f32]),
+        (rows, queries): (Range<usize>, &[&[f32]]),
         (sums, all): (&mut [Sum], &mut [Row]),
     ) {
         let (n, of_all, tile) = (rows.len(), sums.len(), seen_tile.tile);
@@ -52,8 +52,9 @@ impl Products {
         let size = how.sizes[0];
         let scores = &mut resize(&mut self.scores, PANELS * n)[..end.div_ceil(WIDTH) * n];
         scores.fill(Row::zeroed());
+        let packed = pack::<S>((n, size), |i| queries[rows.start + i], &mut self.packed);
         for (scores, keys) in scores.chunks_exact_mut(n).zip(tile.keys.chunks_exact(size)) {
-            tiles(s, queries, (keys, 0), scores);
+            tiles(s, packed, (keys, 0), scores);
         }
         let weights = resize(&mut self.weights, n);
         s.run(|| weigh(s, (how, part), seen_tile, (rows.clone(), scores), weights, (sums, all)));
