@@ -20,7 +20,7 @@ mod unpacked;
 mod words;
 
 use std::ops::Range;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 
 use bytemuck::{Pod, Zeroable};
 use ggml::ops::{CustomOp, Operands};
@@ -67,9 +67,9 @@ fn has_whole_tiles([depth, columns, n2, n3]: [i64; 4]) -> bool {
 }
 
 /// `w x`, as [`Context::mul_mat`]: `w` is `[depth, columns]`, and `x` is `[depth, rows]`. Activations are rounded to blocks
-/// of 32 bytes and a scale in `f32`, except for matrices of floats: there they aren't rounded, or keep 16 bits at least where
-/// the processor multiplies tiles (AMX). With AVX2 alone, more than eight rows times `f16` or `bf16` are products of integers: of the
-/// largest of 32 activations, 4095 steps are kept, and of the largest of 256 weights of a row 16383.
+/// of 32 bytes and a scale in `f32`, except for matrices of floats: there they aren't rounded. But with AVX2 and better, more than
+/// eight rows times `f16` or `bf16` are products of integers: of the largest of 32 activations, 4095 steps are kept, and of the
+/// largest of 256 weights of a row 16383.
 ///
 /// # Errors
 /// Those of [`Context::mul_mat`], which computes what these kernels don't: see [`multiplies`]. It also computes what it was
@@ -89,22 +89,14 @@ pub fn mul_mat_own<'c>(ctx: &'c Context, w: Tensor<'c>, x: Tensor<'c>) -> Result
     product_at(level(), ctx, [w, x], None)
 }
 
-/// Whether ggml's kernels have the processor's products of `bf16`.
-static MULTIPLIES_BF16: LazyLock<bool> = LazyLock::new(|| ggml::cpu::features().is_ok_and(|has| has.avx512_bf16));
-
 /// Whether the product of so many rows was measured to be faster than ggml's.
 fn is_faster(level: Level, dtype: DType, rows: i64) -> bool {
-    let wide = level >= Level::Avx512;
     match dtype {
         // Nothing was measured on ARM: who turns these kernels on gets them.
         _ if level >= Level::Neon => true,
-        DType::F16 if wide => level == Level::Amx || (2..=8).contains(&rows) || rows >= 64,
-        DType::BF16 if wide => rows <= 8 || !*MULTIPLIES_BF16,
-        // As words.
         DType::F16 if level == Level::Avx2 => rows <= 8 || rows >= 32,
-        DType::BF16 if level == Level::Avx2 => rows <= 8 || rows >= 16,
-        DType::F16 => rows <= 8 || rows >= 128,
-        DType::F32 | DType::BF16 => rows <= 8 || rows >= 64,
+        DType::F16 | DType::BF16 => rows <= 8 || rows >= 16,
+        DType::F32 => rows <= 8 || rows >= 64,
         DType::Q5_0 => rows > 2,
         _ => true,
     }
@@ -155,16 +147,16 @@ fn product_at<'c>(
 /// The operation for matrices of a type, or for one of each expert, if the processor has the instructions.
 fn operation_of(level: Level, dtype: DType) -> Option<&'static CustomOp<f32>> {
     static ALL: [OnceLock<Vec<Operation>>; Level::ALL.len()] = [const { OnceLock::new() }; Level::ALL.len()];
-    let list = ALL[level as usize].get_or_init(|| with_set!(level, s => operations(s, level)).unwrap_or_default());
+    let list = ALL[level as usize].get_or_init(|| with_set!(level, s => operations(s)).unwrap_or_default());
     list.iter().find(|of| of.0 == dtype).map(|of| &of.1)
 }
 
 /// The operations of a set.
-fn operations<S: Set>(s: S, level: Level) -> Vec<Operation> {
+fn operations<S: Set>(s: S) -> Vec<Operation> {
     vec![
-        products::floats::<S, F16>(s, level == Level::Amx),
-        products::floats::<S, F32>(s, false),
-        products::floats::<S, Bf16>(s, false),
+        products::floats::<S, F16>(s),
+        products::floats::<S, F32>(s),
+        products::floats::<S, Bf16>(s),
         products::blocks::<S, Q8_0>(s),
         products::blocks::<S, Q4_0>(s),
         products::blocks::<S, Q4_1>(s),

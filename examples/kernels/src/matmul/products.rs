@@ -121,14 +121,11 @@ pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
     })
 }
 
-/// The operation for matrices of floats; without experts, by tiles if `tiled`, where the set has them.
-pub(super) fn floats<S: Set, T: Float>(s: S, tiled: bool) -> Operation {
+/// The operation for matrices of floats.
+pub(super) fn floats<S: Set, T: Float>(s: S) -> Operation {
     operation(T::DTYPE, move |out, group, ProductScratch { float_panel: panel, sums, parts, turns, words, .. }| {
         let (n, row) = (group.rows.len(), |i| group.activations(i));
-        if tiled && group.operands.len() == 2 && s.multiply_tiles(out, group.operands) {
-            return;
-        }
-        if S::NARROW && T::DTYPE != DType::F32 && n > FEW {
+        if S::WORDS && T::DTYPE != DType::F32 && n > FEW {
             let rows = words::round(s, n, row, words);
             return group.each(out, |columns, put| words::product::<S, T>(s, columns, (n, rows), (panel, sums), put));
         }

@@ -5,6 +5,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::activations::{BLOCK, each_largest, factor, largest};
 use super::floats::{self, Float};
+use super::panel::HALF;
 use super::set::{Set, compiled};
 use super::types::{self, EIGHT};
 use super::{DEPTH, Put, Row, WIDTH, add_to_rows, resize};
@@ -18,9 +19,8 @@ const MOST_OF_COLUMNS: f32 = 16383.0;
 const PAIRS: usize = BLOCK / 2;
 /// The pairs that are multiplied without a branch.
 const STEP: usize = 4;
-/// The rows, and the vectors of columns, that are multiplied at a time.
+/// The rows that lie together.
 const ROWS: usize = 2;
-const V: usize = 4;
 
 /// Pairs of some rows of activations, times scales.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -103,8 +103,11 @@ pub(super) fn product<S: Set, T: Float>(
         let (panel, sums) = (&mut *panel, &mut *sums);
         compiled!(s, {
             let scales = shrink(panel);
-            for (rows, sums) in rows.iter().zip(sums.chunks_mut(ROWS)) {
-                tile(s, rows, (panel, &scales), sums);
+            // As many sums as registers hold.
+            if S::LANES == HALF {
+                tiles::<S, 4, 2>(s, rows, (panel, &scales), sums);
+            } else {
+                tiles::<S, 1, 4>(s, rows, (panel, &scales), sums);
             }
         });
     }
@@ -128,37 +131,53 @@ fn shrink(panel: &mut [Row]) -> Row {
     scales
 }
 
-/// Adds the products of rows and a panel.
+/// Adds the products of rows and a panel of `V` vectors of columns, `P` times [`ROWS`] rows at a time.
 #[inline(always)]
-fn tile<S: Set>(s: S, rows: &WordsPart, (panel, scales): (&[Row], &Row), to: &mut [Row]) {
+fn tiles<S: Set, const P: usize, const V: usize>(
+    s: S,
+    rows: &[WordsPart],
+    (panel, scales): (&[Row], &Row),
+    to: &mut [Row],
+) {
     let panel: &[[S::Ints; V]] = bytemuck::cast_slice::<_, S::Ints>(panel).as_chunks().0;
-    let mut sums = [[S::Floats::zeroed(); V]; ROWS];
-    for (x, panel) in rows.iter().zip(panel.as_chunks::<PAIRS>().0) {
-        let mut products = [[s.ints(0); V]; ROWS];
-        let mut steps = panel.as_chunks().0.iter().zip(x.pairs.as_chunks().0);
-        if let Some((panel, rows)) = steps.next() {
-            add(s, panel, rows, &mut products); // to zeros, which takes no instruction
+    let scales: &[[S::Floats; V]] = bytemuck::cast_slice::<_, S::Floats>(&scales.0).as_chunks().0;
+    for (rows, to) in rows.chunks(P).zip(to.chunks_mut(P * ROWS)) {
+        let rows: [&WordsPart; P] = std::array::from_fn(|p| &rows[p.min(rows.len() - 1)]);
+        let sums = tile::<S, P, V>(s, rows, panel);
+        for (sums, to) in sums.into_iter().zip(to.chunks_mut(ROWS)) {
+            add_to_rows(s, sums, scales[0], (to, 0));
         }
-        for (panel, rows) in steps {
-            add(s, panel, rows, &mut products);
+    }
+}
+
+/// The sums of the products of rows and a panel.
+#[inline(always)]
+fn tile<S: Set, const P: usize, const V: usize>(
+    s: S,
+    rows: [&WordsPart; P],
+    panel: &[[S::Ints; V]],
+) -> [[[S::Floats; V]; ROWS]; P] {
+    let mut sums = [[[S::Floats::zeroed(); V]; ROWS]; P];
+    for (b, panel) in panel.as_chunks::<PAIRS>().0.iter().enumerate().take(DEPTH / BLOCK) {
+        let mut products = [[[s.ints(0); V]; ROWS]; P];
+        for (i, panel) in panel.as_chunks::<STEP>().0.iter().enumerate() {
+            for (k, w) in panel.iter().enumerate() {
+                for (to, rows) in products.iter_mut().zip(rows) {
+                    let [first, second] = &rows[b].pairs[STEP * i + k];
+                    let x = [s.ints(*first), s.ints(*second)];
+                    for (v, w) in w.iter().enumerate() {
+                        (to[0][v], to[1][v]) = (s.words(to[0][v], *w, x[0]), s.words(to[1][v], *w, x[1]));
+                    }
+                }
+            }
         }
-        for ((sums, products), scale) in sums.iter_mut().zip(products).zip(x.scales) {
-            for (sum, product) in sums.iter_mut().zip(products) {
-                *sum = s.mul_add(s.convert(product), s.floats(scale), *sum);
+        for ((sums, products), rows) in sums.iter_mut().zip(products).zip(rows) {
+            for ((sums, products), scale) in sums.iter_mut().zip(products).zip(rows[b].scales) {
+                for (sum, product) in sums.iter_mut().zip(products) {
+                    *sum = s.mul_add(s.convert(product), s.floats(scale), *sum);
+                }
             }
         }
     }
-    let scales: &[[S::Floats; V]] = bytemuck::cast_slice::<_, S::Floats>(&scales.0).as_chunks().0;
-    add_to_rows(s, sums, scales[0], (to, 0));
-}
-
-/// Adds the products of some pairs of each row and of each column.
-#[inline(always)]
-fn add<S: Set>(s: S, panel: &[[S::Ints; V]; STEP], rows: &[[i32; ROWS]; STEP], to: &mut [[S::Ints; V]; ROWS]) {
-    for (panel, rows) in panel.iter().zip(rows) {
-        let x = [s.ints(rows[0]), s.ints(rows[1])];
-        for (v, w) in panel.iter().enumerate() {
-            (to[0][v], to[1][v]) = (s.end(to[0][v], *w, x[0]), s.end(to[1][v], *w, x[1]));
-        }
-    }
+    sums
 }

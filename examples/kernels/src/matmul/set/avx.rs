@@ -7,6 +7,7 @@ mod few;
 use std::arch::asm;
 use std::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T1, _mm_prefetch, _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32, _mm256_dpbusd_epi32,
+    _mm256_dpwssd_epi32,
 };
 
 use bytemuck::Zeroable;
@@ -85,6 +86,18 @@ fn in_turn(mut x: __m256i) -> __m256i {
     x
 }
 
+/// [`Set::words`]. (LLVM would compute sum after sum, by two instructions.)
+#[inline]
+#[target_feature(enable = "avx,avxvnni")]
+fn words(mut to: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: the processor has the instruction (the target feature).
+    unsafe {
+        asm!("{{vex}} vpdpwssd {}, {}, {}", inout(ymm_reg) to, in(ymm_reg) a, in(ymm_reg) b,
+            options(nomem, nostack, preserves_flags));
+    }
+    to
+}
+
 // Closures and `map` are not always inlined; what isn't, isn't compiled for the instructions.
 impl<const VNNI: u8> Set for Avx<VNNI> {
     type Ints = __m256i;
@@ -95,6 +108,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
     type Short = Self;
 
     const NARROW: bool = VNNI == NONE;
+    const WORDS: bool = true;
     /// 256 numbers of 16 columns take 10 KiB at most, besides the rows that are multiplied.
     const DEEP: usize = 8;
 
@@ -162,6 +176,17 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
             VEX => unsafe { _mm256_dpbusd_avx_epi32(to, weights, x) },
             // SAFETY: as above.
             _ => unsafe { _mm256_dpbusd_epi32(to, weights, x) },
+        }
+    }
+
+    #[inline(always)]
+    fn words(self, to: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        match VNNI {
+            NONE => self.end(to, a, b),
+            // SAFETY: the processor has the target features (the type's invariant).
+            VEX => unsafe { words(to, a, b) },
+            // SAFETY: the processor has the instruction (the type's invariant).
+            _ => unsafe { _mm256_dpwssd_epi32(to, a, b) },
         }
     }
 

@@ -16,8 +16,6 @@ pub(crate) enum Level {
     Avx2,
     AvxVnni,
     Avx512,
-    /// AVX-512, and tiles for `f16`.
-    Amx,
     /// That of all ARM processors of 64 bits. Neither it nor what follows was measured.
     Neon,
     DotProd,
@@ -26,13 +24,12 @@ pub(crate) enum Level {
 
 impl Level {
     /// All in this order: what the variable calls them, and what people do.
-    pub(crate) const ALL: [(Self, &str, &str); 9] = [
+    pub(crate) const ALL: [(Self, &str, &str); 8] = [
         (Self::None, "none", "those of ggml"),
         (Self::Plain, "plain", "plain Rust"),
         (Self::Avx2, "avx2", "AVX2 with FMA and F16C"),
         (Self::AvxVnni, "avx-vnni", "AVX-VNNI"),
         (Self::Avx512, "avx512", "AVX-512 with VNNI"),
-        (Self::Amx, "amx", "AVX-512 with VNNI, and AMX for f16"),
         (Self::Neon, "neon", "NEON"),
         (Self::DotProd, "dotprod", "NEON with dotprod"),
         (Self::I8mm, "i8mm", "NEON with dotprod and i8mm"),
@@ -97,7 +94,7 @@ pub(crate) fn level() -> Level {
 /// Which instructions the kernels use, and why: a line for people.
 ///
 /// The best that the processor has are used; on ARM, where nothing was measured, ggml's own kernels. The variable
-/// `GGML_KERNELS` lowers the choice, or turns it on: `none` (ggml's), `plain`, `avx2`, `avx-vnni`, `avx512` or `amx`, and on ARM
+/// `GGML_KERNELS` lowers the choice, or turns it on: `none` (ggml's), `plain`, `avx2`, `avx-vnni` or `avx512`, and on ARM
 /// `neon`, `dotprod` or `i8mm`. It is read once.
 ///
 /// ```
@@ -119,7 +116,7 @@ macro_rules! with_set {
             #[cfg(target_arch = "x86_64")]
             Level::AvxVnni => set::avx::AvxVnni::new().map(|$s| $f),
             #[cfg(target_arch = "x86_64")]
-            level @ (Level::Avx512 | Level::Amx) => set::avx512::Avx512::new(level == Level::Amx).map(|$s| $f),
+            Level::Avx512 => set::avx512::Avx512::new().map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => set::neon::NeonAlone::new().map(|$s| $f),
             #[cfg(target_arch = "aarch64")]
@@ -146,10 +143,10 @@ pub(crate) mod tests {
         assert_eq!(choose(Level::Avx512, None), (Level::Avx512, "the best that the processor has".to_owned()));
         assert_eq!(choose(Level::Avx512, Some("none")).0, Level::None);
         assert_eq!(choose(Level::None, Some("plain")).0, Level::Plain);
-        let (level, why) = choose(Level::Plain, Some("amx"));
+        let (level, why) = choose(Level::Plain, Some("avx512"));
         assert_eq!(
             (level, &*why),
-            (Level::Plain, "GGML_KERNELS is `amx`, but the processor lacks AVX-512 with VNNI, and AMX for f16")
+            (Level::Plain, "GGML_KERNELS is `avx512`, but the processor lacks AVX-512 with VNNI")
         );
         let (level, why) = choose(Level::Avx2, Some("sse"));
         assert!(level == Level::Avx2 && why.contains("`sse`, which is none of none, plain, avx2"), "{why}");

@@ -10,7 +10,6 @@ pub(crate) mod neon;
 pub(crate) mod plain;
 
 use bytemuck::{Pod, Zeroable};
-use ggml::ops::Operands;
 
 pub use choice::describe;
 pub(crate) use choice::{Level, level, with_set};
@@ -83,6 +82,8 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     const DEEP: usize;
     /// Whether [`Set::dot`] sums to 16 bits.
     const NARROW: bool = false;
+    /// Whether [`Set::words`] is faster than products of floats.
+    const WORDS: bool = false;
     /// Whether [`Set::add`] takes an even number of rows.
     const PAIRS: bool = false;
 
@@ -132,6 +133,16 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     }
     /// Adds the products of four weights and four signed bytes in each lane. Weights are signed, or below `2^bits`.
     fn dot(self, to: Self::Ints, weights: Self::Ints, x: Self::Ints) -> Self::Ints;
+    /// Adds the products of the two integers of 16 bits in each lane.
+    #[inline(always)]
+    fn words(self, mut to: Self::Ints, a: Self::Ints, b: Self::Ints) -> Self::Ints {
+        let sums: &mut [i32] = bytemuck::cast_slice_mut(std::slice::from_mut(&mut to));
+        let [a, b]: [&[i16]; 2] = [&a, &b].map(|x| bytemuck::cast_slice(std::slice::from_ref(x)));
+        for ((sum, a), b) in sums.iter_mut().zip(a.as_chunks::<2>().0).zip(b.as_chunks::<2>().0) {
+            *sum += i32::from(a[0]) * i32::from(b[0]) + i32::from(a[1]) * i32::from(b[1]);
+        }
+        to
+    }
     /// The sums of the signed bytes in each half, of a vector of 8 lanes.
     #[inline(always)]
     fn sums_of_bytes(self, bytes: Self::Ints) -> [i32; 2] {
@@ -245,11 +256,6 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
 
     /// Computes the products of few rows, if there is a function for the type that does it faster than [`super::blocks`].
     fn multiply_few<T: Type>(self, _: &mut Out<'_>, _: &Group<'_>) -> bool {
-        false
-    }
-
-    /// Computes products with a matrix of `f16` by tiles, if the set has them and rows are many.
-    fn multiply_tiles(self, _: &mut Out<'_>, _: &Operands<'_>) -> bool {
         false
     }
 }

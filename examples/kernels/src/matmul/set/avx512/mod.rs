@@ -1,21 +1,14 @@
-//! AVX-512 with VNNI, and tiles (AMX).
+//! AVX-512 with VNNI.
 
 #![expect(clippy::incompatible_msrv, reason = "the library needs Rust 1.88, this crate 1.89")]
 
-mod amx;
-mod tiled;
 mod transpose;
 
 use std::arch::asm;
 use std::arch::x86_64::{__m512, __m512i, _mm512_dpbusd_epi32};
-use std::cell::RefCell;
-
-use ggml::ops::Operands;
 
 use super::Set;
 use super::avx::AvxEvex;
-use crate::matmul::Out;
-use crate::matmul::floats::FEW;
 
 pulp::simd_type! {
     /// The instructions.
@@ -39,10 +32,9 @@ pub(crate) struct Avx512 {
 }
 
 impl Avx512 {
-    /// If the processor has it; and tiles, which Linux has lent, where they are asked for.
-    pub(crate) fn new(tiles: bool) -> Option<Self> {
-        let this = Self { has: Instructions::try_new()?, short: AvxEvex::new()? };
-        (!tiles || amx::any()).then_some(this)
+    /// If the processor has it.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self { has: Instructions::try_new()?, short: AvxEvex::new()? })
     }
 }
 
@@ -61,6 +53,18 @@ fn in_turn(mut x: __m512i) -> __m512i {
     x
 }
 
+/// [`Set::words`]. (LLVM would compute sum after sum, by two instructions.)
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn words(mut to: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: the processor has the instruction (the target feature).
+    unsafe {
+        asm!("vpdpwssd {}, {}, {}", inout(zmm_reg) to, in(zmm_reg) a, in(zmm_reg) b,
+            options(nomem, nostack, preserves_flags));
+    }
+    to
+}
+
 impl Set for Avx512 {
     type Ints = __m512i;
     type Floats = __m512;
@@ -71,6 +75,7 @@ impl Set for Avx512 {
 
     /// The second cache is read as fast as a panel is multiplied.
     const DEEP: usize = usize::MAX;
+    const WORDS: bool = true;
 
     #[inline(always)]
     fn run<R>(self, op: impl FnOnce() -> R) -> R {
@@ -109,6 +114,12 @@ impl Set for Avx512 {
     }
 
     #[inline(always)]
+    fn words(self, to: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the processor has the target features (the type's invariant).
+        unsafe { words(to, a, b) }
+    }
+
+    #[inline(always)]
     fn in_turn(self, x: __m512i) -> __m512i {
         // SAFETY: the processor has the target feature (the type's invariant).
         unsafe { in_turn(x) }
@@ -124,22 +135,4 @@ impl Set for Avx512 {
     fn fetch<T>(self, at: &T, ahead: usize) {
         self.short.fetch(at, ahead);
     }
-
-    fn multiply_tiles(self, out: &mut Out<'_>, operands: &Operands<'_>) -> bool {
-        let [_, rows, ..] = operands.rows::<f32>(1).shape();
-        // Steps are not worth configuring tiles.
-        let Some(tiles) = (rows > FEW).then(amx::AmxTiles::new).flatten() else {
-            return false;
-        };
-        TILES.with_borrow_mut(|scratch| {
-            // SAFETY: the processor has the target features (the type's invariant).
-            unsafe { tiled::multiply(self, &tiles, out, operands, scratch) }
-        });
-        true
-    }
-}
-
-thread_local! {
-    /// Memory that a thread keeps from one product to the next.
-    static TILES: RefCell<tiled::AmxScratch> = RefCell::default();
 }
