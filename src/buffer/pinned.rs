@@ -1,10 +1,10 @@
 //! Pinned host memory, from which a backend copies faster.
 
 use std::ffi::{CStr, c_void};
-use std::fmt;
 use std::ptr;
 
 use crate::callback;
+use crate::debug::debug;
 use crate::device::Registry;
 use crate::error::Result;
 use crate::guard;
@@ -144,11 +144,7 @@ impl<M> Drop for Pinned<M> {
     }
 }
 
-impl<M> fmt::Debug for Pinned<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pinned").field("is_pinned", &self.is_pinned()).finish_non_exhaustive()
-    }
-}
+debug!(Pinned<; M>, |this| is_pinned = &this.is_pinned());
 
 #[cfg(test)]
 mod tests {

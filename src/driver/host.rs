@@ -1,10 +1,10 @@
 //! Host memory that asynchronous transfers read or write.
 
-use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
 use super::failure::Failure;
+use crate::debug::debug;
 use crate::list;
 use crate::lock::Lock;
 
@@ -164,14 +164,5 @@ impl HostTarget {
     }
 }
 
-impl fmt::Debug for HostSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostSource").field("len", &self.0.len).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for HostTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostTarget").field("len", &self.0.len).finish_non_exhaustive()
-    }
-}
+debug!(HostSource, |this| len = &this.0.len);
+debug!(HostTarget, |this| len = &this.0.len);

@@ -9,6 +9,7 @@ use ggml_sys as sys;
 use super::Driver;
 use super::memory::{Known, LentMemory};
 use super::state::DeviceState;
+use crate::debug::debug;
 use crate::dtype::DType;
 use crate::header::TensorPtr;
 
@@ -239,9 +240,4 @@ impl<'a, D: Driver> Region<'a, D> {
     }
 }
 
-impl<D: Driver> fmt::Debug for Region<'_, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { view, offset, len, .. } = self;
-        f.debug_struct("Region").field("tensor", view).field("offset", offset).field("len", len).finish()
-    }
-}
+debug!(Region<'_; D: Driver>, |this| tensor = &this.view, offset = &this.offset, len = &this.len);

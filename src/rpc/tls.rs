@@ -13,6 +13,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection, Stream};
 
 use super::timed::Timed;
+use crate::debug::debug;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 
@@ -101,12 +102,7 @@ impl PartialEq for Tls {
 
 impl Eq for Tls {}
 
-impl fmt::Debug for Tls {
-    /// Shows nothing of the key.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").finish_non_exhaustive()
-    }
-}
+debug!(Tls); // nothing of the key
 
 /// The host of a `host:port`, without the brackets of an IPv6 address.
 pub(super) fn host(endpoint: &str) -> &str {

@@ -9,10 +9,9 @@ mod packed;
 mod placed;
 mod transfers;
 
-use std::fmt;
-
 use crate::buffer::Buffer;
 use crate::callback;
+use crate::debug::debug;
 use crate::dtype::Element;
 use crate::error::Result;
 use crate::tensor::pieces::{self, Pieces};
@@ -310,11 +309,7 @@ macro_rules! both {
                 }
             }
 
-            impl fmt::Debug for $t {
-                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                    f.debug_struct(stringify!($t)).field("tensors", &self.0.len()).finish()
-                }
-            }
+            debug!($t, |this| tensors = &this.0.len());
         )*
     };
 }

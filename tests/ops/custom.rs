@@ -145,25 +145,22 @@ fn map_custom_inplace_writes_only_its_operand() {
             out.for_each(|(i, row)| (0..8).for_each(|n| add(row, operands.rows(n).row(i))));
         });
         // With gaps between them, rows don't lie together.
-        let runs = ctx.map_custom1_inplace::<f32>(target(), CustomOptions::new(), move |out| {
+        let runs = ctx.map_custom2_inplace(target(), b, CustomOptions::new(), move |mut out, b: Rows<'_, f32>| {
             let [n, rows, ..] = out.shape();
-            for (_, numbers) in out.runs() {
-                assert!(numbers.len() == n || layout == Layout::Plain && numbers.len() <= n * rows, "{layout:?}");
-                for x in numbers {
-                    *x = -*x;
-                }
+            for (run, ([i1, i2, i3], length)) in out.runs().into_iter().enumerate() {
+                assert!(length == n || layout == Layout::Plain && length <= n * rows, "{layout:?}");
+                (i1..i1 + length / n).for_each(|i1| out.append(run, b.row([i1, i2, i3])));
             }
         });
         let outputs = [one, two, three, many, runs].map(|y| ctx.cont(y.unwrap()).unwrap());
         let got = lab.run_all(&outputs).unwrap();
         let shape = at(shape);
-        for (got, factor) in got.iter().zip([0.0, 1.0, 2.0, 8.0, 0.0]) {
+        for (got, (of_x, of_y)) in got.iter().zip([(-1.0, 0.0), (1.0, 1.0), (1.0, 2.0), (1.0, 8.0), (0.0, 1.0)]) {
             let want = Array::of(shape, |i| {
                 let [i0, i1, i2, i3] = at(i);
-                let x = x.at([i0 + 1, i1, i2, i3]);
-                if factor == 0.0 { -x } else { x + factor * y.at([i0, i1, i2, i3]) }
+                of_x * x.at([i0 + 1, i1, i2, i3]) + of_y * y.at([i0, i1, i2, i3])
             });
-            assert_close(got, &want, 1e-5, &format!("{layout:?} {factor}"));
+            assert_close(got, &want, 1e-5, &format!("{layout:?} {of_x} {of_y}"));
         }
     }
 }
@@ -211,6 +208,9 @@ fn custom_rows_that_a_closure_left_are_zeros() {
     const LEAVE: usize = 1;
     const NOTHING: usize = 2;
     const PANIC: usize = 3;
+    const APPEND: usize = 4;
+    const APPEND_TOO_MANY: usize = 5;
+    const LEAVE_RUNS: usize = 6;
     let ctx = Context::new();
     let mode = Arc::new(AtomicUsize::new(FILL));
     let what = Arc::clone(&mode);
@@ -219,6 +219,17 @@ fn custom_rows_that_a_closure_left_are_zeros() {
             FILL => out.for_each(|(_, row)| row.fill(7.0)),
             LEAVE => out.next().unwrap().1.fill(7.0),
             NOTHING => {}
+            APPEND => (0..out.runs().len()).for_each(|run| out.append(run, &[7.0; 4])),
+            APPEND_TOO_MANY => {
+                out.runs();
+                out.append(0, &[7.0; 8 * 3 - 1]);
+                out.append(0, &[7.0; 2]);
+            }
+            LEAVE_RUNS => {
+                out.next().unwrap().1.fill(7.0);
+                assert_eq!(out.runs().iter().map(|(_, n)| n).sum::<usize>(), 7 * 3);
+                assert!(out.runs().is_empty() && out.next().is_none());
+            }
             _ => panic!("before a row was taken"),
         });
     let sum = Arc::new(Mutex::new(0.0));
@@ -229,15 +240,28 @@ fn custom_rows_that_a_closure_left_are_zeros() {
     let graph = ctx.graph([z.unwrap()]).unwrap();
     let mut sched = sched(8);
     let mut run = sched.alloc(&graph).unwrap();
-    for (left, expected) in [(LEAVE, 8.0 * 3.0 * 7.0), (NOTHING, 0.0), (PANIC, 0.0)] {
+    for (left, expected) in [
+        (LEAVE, 8.0 * 3.0 * 7.0),
+        (NOTHING, 0.0),
+        (PANIC, 0.0),
+        (APPEND, 8.0 * 4.0 * 7.0),
+        (APPEND_TOO_MANY, 23.0 * 7.0),
+        (LEAVE_RUNS, 8.0 * 3.0 * 7.0),
+    ] {
         for _ in 0..20 {
             mode.store(FILL, Ordering::Relaxed);
             run.compute().unwrap();
             assert_eq!(*sum.lock().unwrap(), 64.0 * 3.0 * 7.0);
             mode.store(left, Ordering::Relaxed);
             let computed = catch_unwind(AssertUnwindSafe(|| run.compute().unwrap()));
-            assert_eq!(computed.is_err(), left == PANIC);
-            assert_eq!(*sum.lock().unwrap(), expected, "{left}");
+            assert_eq!(computed.is_err(), left == PANIC || left == APPEND_TOO_MANY);
+            let mut found = *sum.lock().unwrap();
+            if left == APPEND_TOO_MANY {
+                // Tasks that began before one had panicked have done the same.
+                assert!(found > 0.0);
+                found = expected + found % expected;
+            }
+            assert_eq!(found, expected, "{left}");
         }
     }
 }
@@ -275,22 +299,23 @@ fn custom_gives_each_row_to_one_task() {
         });
         let (runs, runs_in) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let keep = (Arc::clone(&runs), Arc::clone(&runs_in));
-        let z = ctx.custom::<i8>(&[], shape, how, move |out, _| {
-            let mut n = 0;
-            for ([i1, i2, i3], numbers) in out.runs() {
-                assert!(numbers.iter().all(|x| *x == 0));
-                n += 1;
-                keep.0.lock().unwrap().extend((0..numbers.len() / 3).map(|row| [i1 + row, i2, i3]));
+        let z = ctx.custom::<i8>(&[], shape, how, move |mut out, _| {
+            let runs = out.runs();
+            for (run, &([i1, i2, i3], n)) in runs.iter().enumerate() {
+                keep.0.lock().unwrap().extend((0..n / 3).map(|row| [i1 + row, i2, i3]));
+                vec![1; n].chunks(2).for_each(|ones| out.append(run, ones));
             }
-            keep.1.lock().unwrap().push(n);
+            keep.1.lock().unwrap().push(runs.len());
         });
         // Another operation for all threads: C chooses their number per graph.
         let x = ctx.input("x", DType::F32, [8]).unwrap();
-        let graph = ctx.graph([y.unwrap(), z.unwrap(), ctx.add(x, x).unwrap()]).unwrap();
+        let z = z.unwrap();
+        let graph = ctx.graph([y.unwrap(), z, ctx.add(x, x).unwrap()]).unwrap();
         let mut sched = sched(threads);
         let mut run = sched.alloc(&graph).unwrap();
         run.set(x, &[0.0_f32; 8]).unwrap();
         run.compute().unwrap();
+        assert!(run.get::<i8>(z).unwrap().iter().all(|x| *x == 1), "{shape:?} {threads} {how:?}");
         assert_eq!(calls.load(Ordering::Relaxed), most, "{shape:?} {threads} {how:?}");
         let rows = rows.lock().unwrap();
         assert_eq!(rows.len() as i64, shape[1] * shape[2] * shape[3]);

@@ -1,11 +1,11 @@
 //! Custom operations that are made once, and the closures of their uses.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::call::{self, Body, Closure};
 use super::{CustomOptions, Operands, RowsMut};
+use crate::debug::debug;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
@@ -66,11 +66,7 @@ impl<T: Element> CustomOp<T> {
     }
 }
 
-impl<T> fmt::Debug for CustomOp<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CustomOp").field("how", &self.how).finish_non_exhaustive()
-    }
-}
+debug!(CustomOp<; T>, |this| how = &this.how);
 
 /// The closures of a custom operation that no context uses at present.
 #[derive(Default)]

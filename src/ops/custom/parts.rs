@@ -7,6 +7,7 @@ use crate::debug::debug;
 use crate::dtype::Element;
 use crate::ffi;
 use crate::header::TensorPtr;
+use crate::list;
 
 /// The rows that one task fills: runs of consecutive rows, all equally long and equally far apart. Rows are counted
 /// through the upper three dimensions. `first` and `runs` are those of runs that are left.
@@ -40,15 +41,17 @@ impl Part {
 ///
 /// # Invariants
 ///
-/// `t` is being computed, its sources have been computed, and nothing else uses the rows `part` of it.
+/// `t` is being computed, its sources have been computed, and nothing else uses the rows `part` of it, of which `runs` are some.
 pub(super) struct Task {
     pub(super) t: TensorPtr,
     pub(super) base: *mut u8,
     ne: [usize; 4],
     part: Part,
     /// Whether the result has its old values. Else its memory holds older results or is uninitialised, so each row is
-    /// zeroed when it is taken.
+    /// zeroed when it is taken, or filled from its start.
     pub(super) in_place: bool,
+    /// What is left to fill of the runs that are filled from their starts: where, and how many bytes.
+    runs: Vec<(*mut u8, usize)>,
     /// How many rows of the last run of `part` the closure hasn't taken yet, and the index of the first of them.
     left: usize,
     next: [usize; 3],
@@ -60,7 +63,7 @@ impl Task {
     /// The invariants must hold. `base` must be the first element of `t`, whose dimensions are `ne`, in host memory. The
     /// rows of `t` must be contiguous, without overlapping elements, and initialised if `in_place`, else without gaps.
     pub(super) unsafe fn new(t: TensorPtr, base: *mut u8, ne: [usize; 4], part: Part, in_place: bool) -> Self {
-        Self { t, base, ne, part, in_place, left: 0, next: [0; 3] }
+        Self { t, base, ne, part, in_place, runs: Vec::new(), left: 0, next: [0; 3] }
     }
 
     /// How many rows the closure hasn't taken yet.
@@ -69,7 +72,7 @@ impl Task {
     }
 
     /// Takes the next rows, up to `most` of the same plane: the index of the first in the upper three dimensions, its
-    /// first element, and how many they are. They are initialised.
+    /// first element, and how many they are. They are initialised if the result is in place.
     fn take(&mut self, most: usize) -> Option<([usize; 3], *mut u8, usize)> {
         let ([_, n1, n2, _], [_, nb1, nb2, nb3]) = (self.ne, self.t.nb());
         if self.left == 0 {
@@ -83,20 +86,21 @@ impl Task {
         self.left -= rows;
         // Divisions would take longer than a short row.
         self.next = if i1 + rows < n1 { [i1 + rows, i2, i3] } else { [0, (i2 + 1) % n2, i3 + (i2 + 1) / n2] };
-        let row = self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3);
-        if !self.in_place {
-            // SAFETY: the tensor has no gaps, so these bytes are rows of the part, one after the other in a plane, in
-            // host memory; nothing else uses them (the `# Safety` of `new`), because each is taken once.
-            unsafe { ptr::write_bytes(row, 0, nb1 * rows) };
-        }
-        Some((i, row, rows))
+        Some((i, self.base.wrapping_add(i1 * nb1 + i2 * nb2 + i3 * nb3), rows))
     }
 }
 
-/// Zeroes the rows that the closure left, also if it panicked: later operations read them.
+/// Zeroes what the closure left, also if it panicked: later operations read it.
 impl Drop for Task {
     fn drop(&mut self) {
-        while !self.in_place && self.take(usize::MAX).is_some() {}
+        let nb1 = self.t.nb()[1];
+        while !self.in_place {
+            let rest = self.runs.pop().or_else(|| self.take(usize::MAX).map(|(_, row, rows)| (row, nb1 * rows)));
+            let Some((at, bytes)) = rest else { return };
+            // SAFETY: these bytes are the rest of a run, or rows that weren't taken: the tensor has no gaps, so rows lie one
+            // after the other in a plane. They are in host memory, and nothing else uses them (the `# Safety` of `new`).
+            unsafe { ptr::write_bytes(at, 0, bytes) };
+        }
     }
 }
 
@@ -139,38 +143,62 @@ impl<'a, T: Element> RowsMut<'a, T> {
         self.task.ne
     }
 
-    /// The same rows, but as long slices: each has those rows of a plane that lie together in memory, with the index of
-    /// the first. Where rows are short, that takes less time.
+    /// Takes all rows that are left, to be filled by [`append`](Self::append): runs of rows that lie together in a plane, each with
+    /// the index of its first row and the number of its elements. They are not zeroed before, which takes time where results are
+    /// large; what isn't filled is zero at the end.
     ///
     /// ```
     /// # use ggml::prelude::*;
     /// use ggml::ops::CustomOptions;
     /// # let ctx = Context::new();
     /// let all = CustomOptions::new().with_n_tasks(1);
-    /// let y = ctx.custom::<f32>(&[], [2, 3, 2], all, |out, _| {
-    ///     for ([_, plane, _], rows) in out.runs() {
-    ///         assert_eq!(rows.len(), 2 * 3);
-    ///         rows.fill(plane as f32);
+    /// let y = ctx.custom::<f32>(&[], [2, 3, 2], all, |mut out, _| {
+    ///     for (run, ([_, plane, _], n)) in out.runs().into_iter().enumerate() {
+    ///         assert_eq!(n, 2 * 3);
+    ///         out.append(run, &[plane as f32; 4]);
+    ///         out.append(run, &[5.0]);
     ///     }
     /// })?;
     /// # let (graph, mut sched) = (ctx.graph([y])?, Sched::builder().backend(Backend::cpu()?).build()?);
     /// # let mut run = sched.alloc(&graph)?;
     /// # run.compute()?;
-    /// assert_eq!(run.get::<f32>(y)?, [[0.0; 6], [1.0; 6]].concat());
+    /// assert_eq!(run.get::<f32>(y)?, [0.0, 0.0, 0.0, 0.0, 5.0, 0.0, 1.0, 1.0, 1.0, 1.0, 5.0, 0.0]);
     /// # Ok::<(), ggml::Error>(())
     /// ```
-    pub fn runs(mut self) -> impl Iterator<Item = ([usize; 3], &'a mut [T])> {
-        std::iter::from_fn(move || self.rows(usize::MAX))
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for the list.
+    #[expect(clippy::panic, reason = "computing resumes it")]
+    pub fn runs(&mut self) -> Vec<([usize; 3], usize)> {
+        let ([n, n1, n2, n3], [_, nb1, ..]) = (self.task.ne, self.task.t.nb());
+        let most = if nb1 == size_of::<T>() * n { usize::MAX } else { 1 };
+        // At once, so that no row is taken for which there is no memory. (Of each plane, a part has one run at most.)
+        let runs = (n2 * n3 * if most == 1 { n1 } else { 1 }).min(self.task.left());
+        let reserved = list::reserved(runs, "runs of rows").ok().filter(|_| self.task.runs.try_reserve(runs).is_ok());
+        let Some(mut list) = reserved else { panic!("no memory for {runs} runs of rows") };
+        while let Some((i, row, rows)) = self.task.take(most) {
+            self.task.runs.push((row, size_of::<T>() * n * rows));
+            list.push((i, n * rows));
+        }
+        list
     }
 
-    /// Takes up to `most` rows of a plane, but only one where there may be gaps between them.
-    fn rows(&mut self, most: usize) -> Option<([usize; 3], &'a mut [T])> {
-        let (n, nb1) = (self.task.ne[0], self.task.t.nb()[1]);
-        let (i, row, rows) = self.task.take(if nb1 == size_of::<T>() * n { most } else { 1 })?;
-        // SAFETY: the pointer is to rows of `n` contiguous elements of `T` (the `# Safety` of both `new`), one after the
-        // other without gaps if they are several (asked above), which are initialised and which nothing else uses for
-        // 'a: each is taken once. All bit patterns are valid.
-        Some((i, unsafe { ffi::slice_mut(row.cast::<T>(), n * rows) }))
+    /// Fills the next elements of a run: of number `run` of what [`runs`](Self::runs) returned.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such run, or it has no room for so many elements.
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "the program is wrong")]
+    pub fn append(&mut self, run: usize, values: &[T]) {
+        let (at, left) = &mut self.task.runs[run];
+        let bytes = size_of_val(values);
+        assert!(bytes <= *left, "{bytes} bytes for run {run} of a result, of which {left} are left");
+        // SAFETY: the run has room for so many bytes (asserted above) of rows of `T` (the `# Safety` of `new`), which are in host
+        // memory, one after the other without gaps (`runs`). Nothing else uses them (the task's invariants), so `values` are others.
+        unsafe { ptr::copy_nonoverlapping(values.as_ptr().cast(), *at, bytes) };
+        (*at, *left) = (at.wrapping_add(bytes), *left - bytes);
     }
 }
 
@@ -178,7 +206,16 @@ impl<'a, T: Element> Iterator for RowsMut<'a, T> {
     type Item = ([usize; 3], &'a mut [T]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.rows(1)
+        let (n, (i, row, _)) = (self.task.ne[0], self.task.take(1)?);
+        if !self.task.in_place {
+            // SAFETY: the pointer is to a row of `n` elements of `T` in host memory, which nothing else uses, because each is taken
+            // once (the `# Safety` of both `new`).
+            unsafe { ptr::write_bytes(row.cast::<T>(), 0, n) };
+        }
+        // SAFETY: the pointer is to a row of `n` contiguous elements of `T` (the `# Safety` of both `new`), which are
+        // initialised (above, or the task's invariants) and which nothing else uses for 'a: each is taken once. All bit
+        // patterns are valid.
+        Some((i, unsafe { ffi::slice_mut(row.cast::<T>(), n) }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

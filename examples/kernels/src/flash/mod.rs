@@ -155,13 +155,13 @@ struct QueryPart<'a> {
 }
 
 /// Computes the results of some heads.
-fn attend<S: Set>(s: S, how: How, out: RowsMut<'_, f32>, operands: &Operands<'_>, scratch: &mut Scratch) {
+fn attend<S: Set>(s: S, how: How, mut out: RowsMut<'_, f32>, operands: &Operands<'_>, scratch: &mut Scratch) {
     let [size, _, tokens, _] = out.shape();
-    // The heads of each token.
-    let mut out: Vec<_> = out.runs().collect();
     let mask = how.mask.map(|n| operands.rows::<f16>(n));
-    for out in out.chunks_exact_mut(tokens) {
-        let ([first, _, batch], end) = (out[0].0, out[0].0[0] + out[0].1.len() / size);
+    // The heads of each token.
+    for (b, runs) in out.runs().chunks_exact(tokens).enumerate() {
+        let ([first, _, batch], n) = runs[0];
+        let end = first + n / size;
         scratch.seen.resize(tokens * how.cells.div_ceil(KEYS), Seen::zeroed());
         let tiles = scratch.seen.chunks_exact_mut(tokens).zip((0..).step_by(KEYS));
         scratch.used.clear();
@@ -173,7 +173,8 @@ fn attend<S: Set>(s: S, how: How, out: RowsMut<'_, f32>, operands: &Operands<'_>
             for i in 0..heads * tokens {
                 let (head, token) = (from + i % heads, i / heads);
                 let sink = how.sinks.map(|n| operands.rows::<f32>(n).at([head, 0, 0, 0]));
-                finish(scratch, heads * tokens, i, sink, &mut out[token].1[(head - first) * size..][..size]);
+                let put = |numbers: &[f32]| out.append(b * tokens + token, numbers);
+                finish(scratch, heads * tokens, i, sink, size, put);
             }
         }
     }

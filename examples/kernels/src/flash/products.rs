@@ -121,7 +121,14 @@ fn weigh<S: Set>(
 }
 
 /// Stores the result of row `i` of `n`, after the sink's part of the sum.
-pub(super) fn finish(scratch: &Scratch, n: usize, i: usize, sink: Option<f32>, to: &mut [f32]) {
+pub(super) fn finish(
+    scratch: &Scratch,
+    n: usize,
+    i: usize,
+    sink: Option<f32>,
+    size: usize,
+    mut put: impl FnMut(&[f32]),
+) {
     let Sum { most, weights } = scratch.sums[i];
     let (mut total, mut by) = (weights, 1.0);
     if let Some(sink) = sink {
@@ -131,7 +138,7 @@ pub(super) fn finish(scratch: &Scratch, n: usize, i: usize, sink: Option<f32>, t
     }
     // A row that sees nothing is zeros.
     let by = if total == 0.0 { 0.0 } else { by / total };
-    for (to, row) in to.chunks_mut(WIDTH).zip(scratch.all[i..].iter().step_by(n)) {
-        to.iter_mut().zip(&row.0).for_each(|(to, x)| *to = x * by);
+    for (row, from) in scratch.all[i..].iter().step_by(n).zip((0..size).step_by(WIDTH)) {
+        put(&row.0.map(|x| x * by)[..WIDTH.min(size - from)]);
     }
 }

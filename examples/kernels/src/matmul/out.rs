@@ -1,5 +1,7 @@
 //! Where products go.
 
+use std::ops::Range;
+
 use ggml::ops::RowsMut;
 
 use super::WIDTH;
@@ -7,27 +9,22 @@ use super::WIDTH;
 /// What stores the values of a row.
 pub(crate) type Put<'a> = &'a mut dyn FnMut(usize, &[f32; WIDTH]);
 
-/// The columns of the product that a task computes, in parts of [`WIDTH`].
+/// The columns of the product that a task computes, in parts of [`WIDTH`]: a run of them for each row.
 pub(crate) struct Out<'a> {
-    /// Those of each row.
-    rows: Vec<&'a mut [[f32; WIDTH]]>,
-    first: usize,
+    out: RowsMut<'a, f32>,
+    parts: Range<usize>,
 }
 
 impl<'a> Out<'a> {
-    pub(super) fn new(out: RowsMut<'a, f32>) -> Self {
-        let mut first = 0;
-        let parts = |([part, ..], numbers): ([usize; 3], &'a mut [f32])| {
-            first = part;
-            numbers.as_chunks_mut().0
-        };
-        Self { rows: out.runs().map(parts).collect(), first }
+    pub(super) fn new(mut out: RowsMut<'a, f32>) -> Self {
+        let parts = out.runs().first().map_or(0..0, |&([first, ..], n)| first..first + n / WIDTH);
+        Self { out, parts }
     }
 
-    /// Calls `compute` for each part, with its index.
+    /// Calls `compute` for each part, with its index. Of each row that it has values of, it has those of all parts.
     pub(super) fn each(&mut self, mut compute: impl FnMut(usize, Put<'_>)) {
-        for p in 0..self.rows.first().map_or(0, |row| row.len()) {
-            compute(self.first + p, &mut |row, values| self.rows[row][p] = *values);
+        for part in self.parts.clone() {
+            compute(part, &mut |row, values| self.out.append(row, values));
         }
     }
 }
