@@ -160,16 +160,12 @@ fn tile<S: Set, const P: usize, const V: usize>(
     let mut sums = [[[S::Floats::zeroed(); V]; ROWS]; P];
     for (b, panel) in panel.as_chunks::<PAIRS>().0.iter().enumerate().take(DEPTH / BLOCK) {
         let mut products = [[[s.ints(0); V]; ROWS]; P];
-        for (i, panel) in panel.as_chunks::<STEP>().0.iter().enumerate() {
-            for (k, w) in panel.iter().enumerate() {
-                for (to, rows) in products.iter_mut().zip(rows) {
-                    let [first, second] = &rows[b].pairs[STEP * i + k];
-                    let x = [s.ints(*first), s.ints(*second)];
-                    for (v, w) in w.iter().enumerate() {
-                        (to[0][v], to[1][v]) = (s.words(to[0][v], *w, x[0]), s.words(to[1][v], *w, x[1]));
-                    }
-                }
-            }
+        let mut steps = panel.as_chunks::<STEP>().0.iter().zip((0..).step_by(STEP));
+        if let Some(step) = steps.next() {
+            add(s, step, rows.map(|rows| &rows[b]), &mut products); // to zeros, which takes no instruction of AVX2
+        }
+        for step in steps {
+            add(s, step, rows.map(|rows| &rows[b]), &mut products);
         }
         for ((sums, products), rows) in sums.iter_mut().zip(products).zip(rows) {
             for ((sums, products), scale) in sums.iter_mut().zip(products).zip(rows[b].scales) {
@@ -180,4 +176,23 @@ fn tile<S: Set, const P: usize, const V: usize>(
         }
     }
     sums
+}
+
+/// Adds the products of some pairs, from one on, of each row and of each column.
+#[inline(always)]
+fn add<S: Set, const P: usize, const V: usize>(
+    s: S,
+    (panel, first): (&[[S::Ints; V]; STEP], usize),
+    rows: [&Words; P],
+    to: &mut [[[S::Ints; V]; ROWS]; P],
+) {
+    for (w, k) in panel.iter().zip(first..) {
+        for (to, rows) in to.iter_mut().zip(rows) {
+            let pairs = &rows.pairs[k];
+            let x = [s.ints(pairs[0]), s.ints(pairs[1])];
+            for (v, w) in w.iter().enumerate() {
+                (to[0][v], to[1][v]) = (s.words(to[0][v], *w, x[0]), s.words(to[1][v], *w, x[1]));
+            }
+        }
+    }
 }
