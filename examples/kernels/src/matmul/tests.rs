@@ -24,10 +24,6 @@ const TYPES: [DType; 13] = [
     DType::MXFP4,
 ];
 
-fn is_x86(level: Level) -> bool {
-    (Level::Avx2..=Level::Avx512).contains(&level)
-}
-
 fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
@@ -36,7 +32,7 @@ fn is_float(dtype: DType) -> bool {
 /// AVX2 of many; and there so that products of pairs with weights of 8 bits fit in 16.
 pub(crate) fn rounding(level: Level, dtype: DType, rows: usize) -> (usize, Option<f32>) {
     let avx2 = level == Level::Avx2;
-    let few = rows <= 8 && is_x86(level);
+    let few = rows <= 8 && (Level::Avx2..=Level::Avx512).contains(&level);
     let together = match dtype {
         DType::Q4_K | DType::Q5_K | DType::Q6_K if few || avx2 => 256,
         DType::IQ4_XS if avx2 => 128,
@@ -79,7 +75,7 @@ fn factors(level: Level, dtype: DType, rows: usize, [w, x]: [&[f32]; 2]) -> [Vec
         numbers.chunks(block).flat_map(round).collect()
     };
     match dtype {
-        DType::F16 | DType::BF16 if is_x86(level) && rows > 8 => {
+        DType::F16 | DType::BF16 if (Level::Plain..=Level::Avx512).contains(&level) && rows > 8 => {
             [rounded_to(w, 256, 16383.0), rounded_to(x, 32, 4095.0)]
         }
         _ if is_float(dtype) => [w.to_vec(), x.to_vec()],

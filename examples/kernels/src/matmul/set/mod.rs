@@ -82,7 +82,7 @@ pub(crate) trait Set: Copy + Send + Sync + 'static {
     const DEEP: usize;
     /// Whether [`Set::dot`] sums to 16 bits.
     const NARROW: bool = false;
-    /// Whether [`Set::words`] is faster than products of floats.
+    /// Whether [`Set::words`] takes the place of products of floats, which is faster, or, in plain Rust, tests it.
     const WORDS: bool = false;
     /// Whether [`Set::add`] takes an even number of rows.
     const PAIRS: bool = false;

@@ -19,6 +19,7 @@ impl Set for Plain {
     type Short = Self;
 
     const SIGNED: bool = true;
+    const WORDS: bool = true;
     const DEEP: usize = 8;
 
     fn short(self) -> Self {
