@@ -35,6 +35,7 @@ const FRIENDS: &str = "ndarray,serde,safetensors,rpc-tls";
 
 /// The first steps: variables, a program and its arguments, divided by spaces.
 const FIRST: &[(Where, &str)] = &[
+    (Everywhere, "cargo xtask locks"),
     (Everywhere, "cargo fmt --all --check"),
     (Everywhere, "cargo fmt --check --manifest-path tests/conformance/Cargo.toml"),
     (Everywhere, "cargo fmt --check --manifest-path tests/interop/Cargo.toml"),
@@ -101,6 +102,7 @@ const BESIDE: &[(Where, &str)] = &[
 
 /// What `cargo xtask ci quick` runs: a contributor's check after each change.
 const QUICK: &[&str] = &[
+    "cargo xtask locks",
     "cargo fmt --all --check",
     "DOCS_RS=1 cargo clippy --workspace --all-targets --features FEATURES,FRIENDS -- -D warnings",
     "cargo xtask coverage --check",

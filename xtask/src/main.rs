@@ -18,6 +18,7 @@ mod interop_static;
 mod layers;
 mod llm_bench;
 mod llm_check;
+mod locks;
 mod model;
 mod offline;
 mod publish;
@@ -54,6 +55,8 @@ enum Chore {
     Docs(docs::DocsArguments),
     /// Check the library's files against the layers of ARCHITECTURE.md
     Layers,
+    /// Check each workspace's lock file against the manifests; `cargo update --workspace` mends one
+    Locks,
     /// Test the server of language models with OpenAI's Python package, and with many clients for some time
     ServeCheck(serve_check::ServeCheckArguments),
     /// Count lines of code, without comments, blank lines and tests
@@ -117,6 +120,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Coverage(arguments) => coverage::run(&arguments),
         Chore::Docs(arguments) => docs::run(&arguments),
         Chore::Layers => layers::run(),
+        Chore::Locks => locks::run(),
         Chore::ServeCheck(arguments) => serve_check::run(&arguments),
         Chore::Size(arguments) => size::run(&arguments),
         Chore::FuzzGguf(arguments) => fuzz::run(fuzz::GGUF, &arguments),

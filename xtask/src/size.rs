@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &SizeArguments) -> Result<()> {
     let root = &workspace.root;
     let mut sizes = BTreeMap::<String, usize>::new();
     let is_test = |file: &str| file.split('/').any(|part| matches!(part, "tests" | "tests.rs"));
-    for file in workspace.rust_files()?.into_iter().filter(|file| !is_test(file)) {
+    for file in workspace.files("*.rs")?.into_iter().filter(|file| !is_test(file)) {
         let text = fs::read_to_string(root.join(&file)).with_context(|| format!("cannot read {file}"))?;
         *sizes.entry(part(root, &file)).or_default() += lines(&text).with_context(|| format!("cannot parse {file}"))?;
     }

@@ -45,9 +45,9 @@ impl Workspace {
         versions.iter().map(|version| pins.choose(Some(version)).cloned().map_err(anyhow::Error::msg)).collect()
     }
 
-    /// The repository's Rust files, by their paths in it.
-    pub(crate) fn rust_files(&self) -> Result<Vec<String>> {
-        let output = Command::new("git").args(["ls-files", "-z", "*.rs"]).current_dir(&self.root).output()?;
+    /// The repository's files whose names match, by their paths in it.
+    pub(crate) fn files(&self, pattern: &str) -> Result<Vec<String>> {
+        let output = Command::new("git").args(["ls-files", "-z", pattern]).current_dir(&self.root).output()?;
         ensure!(output.status.success(), "git does not list the repository's files");
         let all = String::from_utf8(output.stdout)?;
         Ok(all.split_terminator('\0').filter(|file| self.root.join(file).is_file()).map(str::to_owned).collect())

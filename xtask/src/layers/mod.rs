@@ -55,7 +55,7 @@ fn find(workspace: &Workspace) -> Result<Findings> {
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut tables = table::parse(&text)?;
     let mut found = Findings::default();
-    for (folder, files) in crates(&workspace.rust_files()?) {
+    for (folder, files) in crates(&workspace.files("*.rs")?) {
         let sources = source::read_all(root, &folder, &files)?;
         found.add(Findings::of(&folder, tables.remove(&folder), &sources)?);
     }
