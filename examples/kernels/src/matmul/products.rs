@@ -12,7 +12,8 @@ use super::blocks;
 use super::floats::{self, DEEP, FEW, Float};
 use super::panel::Panel;
 use super::set::Set;
-use super::types::Type;
+use super::several::SEVERAL;
+use super::types::{self, Type};
 use super::words::{self, WordsPart};
 use super::{Out, Put, Row, WIDTH, resize, weights};
 
@@ -108,14 +109,25 @@ fn operation(
 
 /// The operation for matrices of blocks.
 pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
-    operation(T::DTYPE, move |out, group, ProductScratch { blocks, panel, sums, .. }| {
+    operation(T::DTYPE, move |out, group, ProductScratch { blocks, panel, sums, float_panel, words, .. }| {
         if s.short().multiply_few::<T>(out, group) {
             return;
         }
-        let n = group.activations(0).len() / BLOCK;
-        let blocks = resize(blocks, group.rows.len() * n);
-        for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
-            activations::quantise::<S, T>(s, group.activations(i), to);
+        let (n, row) = (group.rows.len(), |i| group.activations(i));
+        if types::most_of_pair::<S, T>().is_some() && n > SEVERAL {
+            let rows = if T::INTEGERS {
+                words::round::<S, words::Units>(s, n, row, words)
+            } else {
+                words::round::<S, words::Blocks>(s, n, row, words)
+            };
+            return group.each(out, |columns, put| {
+                words::of_blocks::<S, T>(s, columns, (n, rows), (panel, float_panel, sums), put);
+            });
+        }
+        let length = row(0).len() / BLOCK;
+        let blocks = resize(blocks, n * length);
+        for (i, to) in blocks.chunks_exact_mut(length).enumerate() {
+            activations::quantise::<S, T>(s, row(i), to);
         }
         group.each(out, |columns, put| blocks::product::<S, T>(s, columns, blocks, (panel, sums), put));
     })
@@ -126,8 +138,8 @@ pub(super) fn floats<S: Set, T: Float>(s: S) -> Operation {
     operation(T::DTYPE, move |out, group, ProductScratch { float_panel: panel, sums, parts, turns, words, .. }| {
         let (n, row) = (group.rows.len(), |i| group.activations(i));
         if S::WORDS && T::DTYPE != DType::F32 && n > FEW {
-            let rows = words::round(s, n, row, words);
-            return group.each(out, |columns, put| words::product::<S, T>(s, columns, (n, rows), (panel, sums), put));
+            let rows = words::round::<S, words::Floats>(s, n, row, words);
+            return group.each(out, |columns, put| words::of_floats::<S, T>(s, columns, (n, rows), (panel, sums), put));
         }
         let rows = match n {
             1 => vec![row(0)],

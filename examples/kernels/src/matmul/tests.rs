@@ -28,14 +28,13 @@ fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// How values of so many rows are rounded: more than 32 together where scales are integers, which are those of few rows, and with
-/// AVX2 of many; and there so that products of pairs with weights of 8 bits fit in 16.
+/// How values of so many rows are rounded: more than 32 together where scales are small integers; and with AVX2 and few rows so that
+/// products of pairs with weights of 8 bits fit in 16.
 pub(crate) fn rounding(level: Level, dtype: DType, rows: usize) -> (usize, Option<f32>) {
-    let avx2 = level == Level::Avx2;
-    let few = rows <= 8 && (Level::Avx2..=Level::Avx512).contains(&level);
+    let limited = level == Level::Avx2 && rows <= 16;
     let together = match dtype {
-        DType::Q4_K | DType::Q5_K | DType::Q6_K if few || avx2 => 256,
-        DType::IQ4_XS if avx2 => 128,
+        DType::IQ4_XS if limited => 128,
+        DType::Q4_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS => 256,
         _ => 32,
     };
     let pair = match dtype {
@@ -43,7 +42,7 @@ pub(crate) fn rounding(level: Level, dtype: DType, rows: usize) -> (usize, Optio
         DType::IQ4_NL | DType::IQ4_XS => Some(134.0),
         _ => None,
     };
-    (together, pair.filter(|_| avx2))
+    (together, pair.filter(|_| limited))
 }
 
 /// A block rounded to so many steps up to `most`.

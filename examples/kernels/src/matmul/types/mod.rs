@@ -208,9 +208,12 @@ pub(crate) const fn pairs<S: Set, T: Type>() -> bool {
     whole::<S, T>() && T::HALVES == 1
 }
 
-/// The blocks of activations that share a scale where [`whole`]: fewer where pairs are limited, whose steps would be too large.
+/// The blocks of activations that share a scale, as in ggml: fewer where pairs are limited, whose steps would be too large.
 pub(crate) const fn together<S: Set, T: Type>() -> usize {
-    if whole::<S, T>() { if T::BITS == 8 && T::BLOCKS > 4 { 4 } else { T::BLOCKS } } else { 1 }
+    match most_of_pair::<S, T>() {
+        Some(_) if T::BLOCKS > 4 => 4,
+        _ => T::BLOCKS,
+    }
 }
 
 /// What the size of the sum of a pair of activations is at most, or one less, where that times a weight must be below 2^15 (that of
