@@ -254,7 +254,7 @@ fn tiles<S: Set, F: Of, const P: usize, const V: usize>(
     let by = if F::SCALES { [s.floats(1.0); V] } else { scales[0] };
     for (rows, to) in rows.chunks(P).zip(to.chunks_mut(P * ROWS)) {
         let rows: [&WordsPart; P] = std::array::from_fn(|p| &rows[p.min(rows.len() - 1)]);
-        let sums = tile::<S, F, P, V>(s, rows, (panel, scales));
+        let sums = tile::<S, F, P, V>(s, rows, panel, scales);
         for (sums, to) in sums.into_iter().zip(to.chunks_mut(ROWS)) {
             add_to_rows(s, sums, by, (to, 0));
         }
@@ -266,7 +266,8 @@ fn tiles<S: Set, F: Of, const P: usize, const V: usize>(
 fn tile<S: Set, F: Of, const P: usize, const V: usize>(
     s: S,
     rows: [&WordsPart; P],
-    (panel, scales): (&[[S::Ints; V]], &[[S::Floats; V]]),
+    panel: &[[S::Ints; V]],
+    scales: &[[S::Floats; V]],
 ) -> [[[S::Floats; V]; ROWS]; P] {
     let mut sums = [[[S::Floats::zeroed(); V]; ROWS]; P];
     let mut products = [[[s.ints(0); V]; ROWS]; P];
