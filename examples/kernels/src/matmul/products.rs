@@ -14,7 +14,7 @@ use super::panel::Panel;
 use super::set::Set;
 use super::several::SEVERAL;
 use super::types::{self, Type};
-use super::words::{self, WordsPart};
+use super::words::{self, Blocks, Of, Units, WordsPart};
 use super::{Out, Put, Row, WIDTH, resize, weights};
 
 /// What computes products with matrices of a type.
@@ -109,28 +109,36 @@ fn operation(
 
 /// The operation for matrices of blocks.
 pub(super) fn blocks<S: Set, T: Type>(s: S) -> Operation {
-    operation(T::DTYPE, move |out, group, ProductScratch { blocks, panel, sums, float_panel, words, .. }| {
+    operation(T::DTYPE, move |out, group, scratch| {
         if s.short().multiply_few::<T>(out, group) {
             return;
         }
-        let (n, row) = (group.rows.len(), |i| group.activations(i));
-        if types::most_of_pair::<S, T>().is_some() && n > SEVERAL {
-            let rows = if T::INTEGERS {
-                words::round::<S, words::Units>(s, n, row, words)
+        if types::most_of_pair::<S, T>().is_some() && group.rows.len() > SEVERAL {
+            if T::INTEGERS {
+                blocks_by_words::<S, T, Units>(s, out, group, scratch);
             } else {
-                words::round::<S, words::Blocks>(s, n, row, words)
-            };
-            return group.each(out, |columns, put| {
-                words::of_blocks::<S, T>(s, columns, (n, rows), (panel, float_panel, sums), put);
-            });
+                blocks_by_words::<S, T, Blocks>(s, out, group, scratch);
+            }
+            return;
         }
-        let length = row(0).len() / BLOCK;
-        let blocks = resize(blocks, n * length);
-        for (i, to) in blocks.chunks_exact_mut(length).enumerate() {
-            activations::quantise::<S, T>(s, row(i), to);
+        let ProductScratch { blocks, panel, sums, .. } = scratch;
+        let n = group.activations(0).len() / BLOCK;
+        let blocks = resize(blocks, group.rows.len() * n);
+        for (i, to) in blocks.chunks_exact_mut(n).enumerate() {
+            activations::quantise::<S, T>(s, group.activations(i), to);
         }
         group.each(out, |columns, put| blocks::product::<S, T>(s, columns, blocks, (panel, sums), put));
     })
+}
+
+/// Products of many rows with blocks, whose pairs would have to be limited as bytes.
+fn blocks_by_words<S: Set, T: Type, F: Of>(s: S, out: &mut Out<'_>, group: &Group<'_>, scratch: &mut ProductScratch) {
+    let ProductScratch { panel, sums, float_panel, words, .. } = scratch;
+    let n = group.rows.len();
+    let rows = words::round::<S, F>(s, n, |i| group.activations(i), words);
+    group.each(out, |columns, put| {
+        words::of_blocks::<S, T, F>(s, columns, (n, rows), (panel, float_panel, sums), put);
+    });
 }
 
 /// The operation for matrices of floats.

@@ -152,7 +152,7 @@ pub(super) fn of_floats<S: Set, T: Float>(
 }
 
 /// The products of columns of blocks, whose numbers have 8 bits, and rows of activations.
-pub(super) fn of_blocks<S: Set, T: Type>(
+pub(super) fn of_blocks<S: Set, T: Type, F: Of>(
     s: S,
     columns: &[&[T::Unit]; WIDTH],
     rows: Rounded<'_>,
@@ -165,11 +165,7 @@ pub(super) fn of_blocks<S: Set, T: Type>(
         let blocks = &*blocks;
         compiled!(s, widen::<T>(blocks, panel))
     };
-    if T::INTEGERS {
-        product::<S, Units>(s, rows, (panel, sums), unpack, put);
-    } else {
-        product::<S, Blocks>(s, rows, (panel, sums), unpack, put);
-    }
+    product::<S, F>(s, rows, (panel, sums), unpack, put);
 }
 
 /// The products of rows and panels, which are unpacked from a number on.
@@ -218,20 +214,20 @@ fn shrink(panel: &mut [Row]) -> Scales {
 #[inline(always)]
 fn widen<T: Type>(blocks: &[Panel], to: &mut [Row]) -> Scales {
     let mut scales = Scales::zeroed();
-    for (b, (block, to)) in blocks.iter().zip(to.chunks_exact_mut(PAIRS)).enumerate() {
-        let block_scales: &[f32; WIDTH] = bytemuck::cast_ref(&block.scales);
-        let others: &[f32; WIDTH] = bytemuck::cast_ref(&block.others);
-        // The factor of all is in the second block.
-        match (T::INTEGERS, b) {
-            (true, 1) => scales[0].0 = *others,
-            (true, _) => {}
-            _ => scales[b].0 = *block_scales,
+    if T::INTEGERS {
+        scales[0] = bytemuck::cast(blocks[1].others); // the factor of all
+    } else {
+        for (to, block) in scales.iter_mut().zip(blocks) {
+            *to = bytemuck::cast(block.scales);
         }
+    }
+    for (block, to) in blocks.iter().zip(to.chunks_exact_mut(PAIRS)) {
+        let integers: &[f32; WIDTH] = bytemuck::cast_ref(&block.scales);
         for (to, quad) in to.as_chunks_mut().0.iter_mut().zip(&block.numbers) {
             let quad: &[u32; WIDTH] = bytemuck::cast_ref(quad);
             let [first, second]: &mut [Row; FOUR / 2] = to;
             for i in 0..WIDTH {
-                let by = if T::INTEGERS { block_scales[i].to_bits().cast_signed() << 16 >> 16 } else { 1 };
+                let by = if T::INTEGERS { integers[i].to_bits().cast_signed() << 16 >> 16 } else { 1 };
                 let number = |at| (types::signed_byte(quad[i] ^ OFFSET, at) * by).cast_unsigned();
                 let pair = |at| f32::from_bits(number(at) & 0xffff | number(at + 1) << 16);
                 (first.0[i], second.0[i]) = (pair(0), pair(2));
