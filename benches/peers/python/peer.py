@@ -3,7 +3,7 @@
     peer.py ENGINE FOLDER THREADS
 
 ENGINE is torch, torch-compiled, onnx or onnx-int8; FOLDER has config.json and model.safetensors. onnxruntime has no variable that
-lowers its choice of instructions: PEERS_AVX2 names a folder for a copy of it that doesn't find AVX-512.
+lowers its choice of instructions: PEERS_AVX2 names a folder for a copy of it that doesn't find more than AVX2.
 """
 
 import importlib.util
@@ -83,17 +83,28 @@ class Encoder(torch.nn.Module):
 encoder = Encoder(load_file(folder / "model.safetensors")).eval()
 
 
+# How onnxruntime 1.31 finds instructions beyond those of AVX2, in four functions each, and what doesn't find them.
+QUESTIONS = {
+    # `test reg, 0x10000`, a jump, and `test al, 0xe0`: whether the processor has AVX-512F, and the system its registers. No bit is tested.
+    "AVX-512": (rb"(\xf7[\xc0-\xc7])\x00\x00\x01\x00(\x74.{1,8}\xa8\xe0)", bytes(4)),
+    # `mov eax, 7`, `mov ecx, 1`, `cpuid`, `test al, 0x10`: AVX-VNNI, and what is newer. A list of features that is empty is asked for.
+    "AVX-VNNI": (rb"(\xb8\x07\x00\x00\x00\xb9)\x01\x00\x00\x00(\x0f\xa2\xa8\x10)", b"\x7f\0\0\0"),
+    # `not reg`, and `test reg, 0x60000`: whether the system lacks registers of AMX. All bits are tested, some of which it lacks.
+    "AMX": (rb"(\xf7[\xd0-\xd7].?\xf7[\xc0-\xc7])\x00\x00\x06\x00(\x0f\x85)", b"\xff" * 4),
+}
+
+
 def lower(folder):
-    """Copies onnxruntime, lets its tests of the processor's bit for AVX-512 fail, and has the copy imported."""
+    """Copies onnxruntime, lets its questions to the processor find nothing beyond AVX2, and has the copy imported."""
     package = pathlib.Path(importlib.util.find_spec("onnxruntime").origin).parent
     copy = folder / "onnxruntime"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(package, copy)
     (library,) = (copy / "capi").glob("onnxruntime_pybind11_state*.so")
-    # `test reg, 0x10000`, a jump, and `test al, 0xe0`: AVX-512F of the processor, and its registers of the system.
-    tests = re.compile(rb"(\xf7[\xc0-\xc7])\x00\x00\x01\x00(\x74.{1,8}\xa8\xe0)", re.DOTALL)
-    code, found = tests.subn(lambda found: found[1] + bytes(4) + found[2], library.read_bytes())
-    assert found == 4, f"{found} tests for AVX-512, where 1.31 has 4: is this another version?"
+    code = library.read_bytes()
+    for name, (question, by) in QUESTIONS.items():
+        code, found = re.subn(question, lambda found: found[1] + by + found[2], code, flags=re.DOTALL)
+        assert found == 4, f"{found} tests for {name}, where 1.31 has 4: is this another version?"
     library.write_bytes(code)
     sys.path.insert(0, str(folder))
 
