@@ -109,7 +109,7 @@ impl<const VNNI: u8> Set for Avx<VNNI> {
 
     const NARROW: bool = VNNI == NONE;
     const WORDS: bool = true;
-    /// 256 numbers of 16 columns take 10 KiB at most, besides the rows that are multiplied.
+    /// 256 numbers of a panel take 10 KiB, besides the rows that are multiplied.
     const DEEP: usize = 8;
 
     #[inline(always)]
